@@ -1,0 +1,1 @@
+"""The operator: Kubernetes side effects only (watch, reconcile, publish, status)."""
