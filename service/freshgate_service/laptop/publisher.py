@@ -1,0 +1,162 @@
+"""Publishes a folder of manifests to the service in the same process, as the operator does in a cluster.
+
+What is refused keeps its last good form, and is told; nothing else of what was written is held back by it.
+"""
+
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from watchfiles import Change, awatch
+
+from freshgate_crds.compile import (
+    LOCAL_ISSUER,
+    Compilation,
+    IssuerKeys,
+    compile_workspace,
+    declared_issuers,
+)
+from freshgate_crds.compiled import KUBERNETES_ISSUER, Config, Credential, Revision
+from freshgate_crds.errors import ManifestError
+from freshgate_crds.manifests import WORKSPACE, Manifests, choose_workspace, load_directory
+from freshgate_crds.secret_files import find_all
+from freshgate_service.errors import ConfigRefused
+from freshgate_service.laptop.issuers import Issuers
+from freshgate_service.published import Published
+
+CLUSTER_UID = "laptop"
+
+EMBEDDED_STORE = Credential(secret="_embedded", key="dsn")  # noqa: S106 - a name, which no Secret can have
+"""Stands for the embedded Postgres where the Workspace names no store."""
+
+RESTAMPS = 4
+"""Entitlements are vouched for anew this many times within their validity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a workspace on a laptop comes from and is served."""
+
+    manifests: Path
+    secrets: Path | None
+    data: Path
+    workspace: str | None = None
+    namespace: str | None = None
+    port: int = 8080
+    ops_port: int = 9090
+
+
+class ManifestPublisher:
+    """`embedded_store` is the DSN that takes the place of a store that the Workspace does not name."""
+
+    def __init__(self, place: Place, embedded_store: str) -> None:
+        self._place = place
+        self._embedded_store = embedded_store
+        self._issuers = Issuers(place.data)
+        self._manifests = load_directory(place.manifests)
+        self.namespace, self.workspace = choose_workspace(self._manifests, place.workspace, place.namespace)
+        self._revisions = _Revisions(place.data / "revisions" / f"{self.namespace}_{self.workspace}.json")
+        self._config: Config | None = None
+        self.refusals: tuple[str, ...] = ()
+        """What was refused of the manifests as they stand, a sentence each."""
+
+    def current(self) -> Published:
+        """Compiles the manifests as they stand. Raises ConfigRefused where nothing good is left."""
+        stamp = datetime.now(UTC)  # before the folder is read: what is in force is at least as new
+        self._manifests = load_directory(self._place.manifests, self._manifests if self._config else None)
+        secrets = self._secrets()
+        compilation = self._compiled(stamp, secrets)
+        self.refusals = (
+            *(f"{problem.place}: {problem.message}" for problem in self._manifests.problems),
+            *(refusal.message for refusal in compilation.refusals),
+        )
+        if compilation.config is None:
+            raise ConfigRefused("\n".join(self.refusals))
+        return self._published(compilation.config, secrets)
+
+    async def changes(self) -> AsyncIterator[Published | ConfigRefused]:
+        """On every change of the manifests or the secrets, and in time to vouch for the entitlements again."""
+        folders = [folder for folder in (self._place.manifests, self._place.secrets) if folder is not None]
+        known = self.refusals
+        watched = awatch(
+            *folders, watch_filter=_worth_reading, rust_timeout=self._restamp_milliseconds(), yield_on_timeout=True
+        )
+        async for _ in watched:
+            try:
+                published = self.current()
+            except (ConfigRefused, ManifestError) as refused:
+                yield ConfigRefused(str(refused))
+                continue
+            for refusal in self.refusals:
+                if refusal not in known:
+                    yield ConfigRefused(refusal)
+            known = self.refusals
+            yield published
+
+    def _restamp_milliseconds(self) -> int:
+        seconds = self._config.entitlements.max_age_seconds if self._config else 60.0
+        return int(timedelta(seconds=seconds / RESTAMPS) / timedelta(milliseconds=1))
+
+    def _compiled(self, stamp: datetime, secrets: Mapping[Credential, Path]) -> Compilation:
+        whole = not self._manifests.problems
+        return compile_workspace(
+            self._manifests,
+            self.workspace,
+            self.namespace,
+            cluster_uid=CLUSTER_UID,
+            revision=self._revisions.next(),
+            # Nobody vouches for what could not be read: the stamp stays as old as it is.
+            stamp=stamp if whole or self._config is None else self._config.entitlements.stamp,
+            previous=self._config,
+            available=secrets.keys(),
+            issuer_keys=self._issuer_keys(),
+        )
+
+    def _published(self, config: Config, secrets: Mapping[Credential, Path]) -> Published:
+        credentials = {name.file_name: path.read_text("utf-8").strip() for name, path in secrets.items()}
+        if config.store_dsn in (None, EMBEDDED_STORE):
+            config = config.model_copy(update={"store_dsn": EMBEDDED_STORE})
+            credentials[EMBEDDED_STORE.file_name] = self._embedded_store
+        self._config = config
+        self._issuers.remember(config.issuers)
+        return Published(config, credentials)
+
+    def _secrets(self) -> dict[Credential, Path]:
+        return find_all(self._place.secrets, self.namespace) if self._place.secrets else {}
+
+    def _issuer_keys(self) -> dict[str, IssuerKeys]:
+        declared = declared_issuers(self._manifests, self.workspace, self.namespace)
+        named = {KUBERNETES_ISSUER, LOCAL_ISSUER, *declared}
+        return {name: IssuerKeys(self._issuers.url(name), self._issuers.jwks(name)) for name in sorted(named)}
+
+
+def _worth_reading(_change: Change, path: str) -> bool:
+    """Not what is hidden: editors' files are, and a data directory among the manifests."""
+    return not any(part.startswith(".") for part in Path(path).parts[1:])
+
+
+class _Revisions:
+    """Counts on over restarts: the store refuses to go back."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def next(self) -> Revision:
+        revision = self._last()
+        revision = revision.model_copy(update={"counter": revision.counter + 1})
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(revision.model_dump_json())
+        return revision
+
+    def _last(self) -> Revision:
+        if not self._path.exists():
+            return Revision(workspace_uid=str(uuid.uuid4()), counter=0)
+        return Revision.model_validate_json(self._path.read_text())
+
+
+def needs_embedded_store(manifests: Manifests, namespace: str, workspace: str) -> bool:
+    """Whether the Workspace names no store of its own."""
+    bodies = [document.body for document in manifests.named(WORKSPACE, namespace, workspace)]
+    return not any((body.get("spec") or {}).get("store") for body in bodies)

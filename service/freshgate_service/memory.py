@@ -1,0 +1,217 @@
+"""The workspace in memory: its objects, who may see them (classes), and what is scored (one view for each slice).
+
+It is changed by what the store says and by new configurations, one object at a time, and asked by the pipeline
+between two changes. It does no I/O and never decides by itself who may see what: classes come from `entitle`, scores
+from `score`.
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from freshgate_crds.compiled import Config, Source
+from freshgate_service.domain import (
+    Asker,
+    Change,
+    Deleted,
+    MemoryObject,
+    Name,
+    ObjectKey,
+    Scored,
+    SourceInfo,
+)
+from freshgate_service.entitle import ClassTable
+from freshgate_service.score.analyse import Analyser
+from freshgate_service.score.bm25f import Weights
+from freshgate_service.score.documents import Document, Vocabulary
+from freshgate_service.score.fast import View
+
+VIEW_BYTES = 512 * 1024 * 1024
+"""What all views together may hold; the ones longest unused go first."""
+
+ASKERS = 10_000
+"""How many askers' last slices are kept in mind."""
+
+Classes = frozenset[int]
+Hint = tuple[tuple[Name, ...], frozenset[str] | None]
+
+
+@dataclass(slots=True)
+class Slice:
+    """One view over the objects of some classes, and what has changed in them since it was last brought up to date."""
+
+    view: View
+    pending: set[ObjectKey] = field(default_factory=set)
+
+
+class Memory:
+    """`objects` holds every object, candidates or not; `specs` the sources in force."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.specs: Mapping[str, Source] = {source.name: source for source in config.sources}
+        self.objects: dict[ObjectKey, MemoryObject] = {}
+        self.complete: set[str] = set()
+        self._by_source: dict[str, set[ObjectKey]] = defaultdict(set)
+        self._classes = ClassTable(config.entitlements)
+        self._slices: OrderedDict[Classes, Slice] = OrderedDict()
+        self._last: OrderedDict[Hint, Classes] = OrderedDict()
+        self._read_with(config)
+
+    def _read_with(self, config: Config) -> None:
+        """(Re)builds all that depends on the ranking's language and weights."""
+        self._analyser = Analyser(config.ranking.language)
+        self._weights = Weights(title=config.ranking.title_weight)
+        self._vocabulary = Vocabulary()
+        self._documents: dict[ObjectKey, Document] = {}
+        self._slices.clear()
+
+    # changes
+
+    def apply(self, change: Change) -> None:
+        """Takes one change in, unless a newer one of the same object is here already."""
+        known = self.objects.get(change.key)
+        if known is not None and known.change >= change.change:
+            return
+        if isinstance(change, Deleted):
+            self._forget(change.key)
+        elif isinstance(change, MemoryObject):
+            self._remember(change)
+        elif known is not None:
+            self._remember(replace(known, clock=change.clock, version=change.version, change=change.change))
+
+    def replace_config(self, config: Config) -> None:
+        """Takes a new configuration into force, whole, between two queries."""
+        old, self.config = self.config, config
+        self.specs = {source.name: source for source in config.sources}
+        if config.ranking != old.ranking:
+            self._read_with(config)
+        self._classes.replace(config.entitlements)
+        for name in {*self.specs, *(source.name for source in old.sources)}:
+            if self.specs.get(name) != next((s for s in old.sources if s.name == name), None):
+                for key in self.keys(name):
+                    self._admit(key, self.objects[key])
+
+    def _remember(self, changed: MemoryObject) -> None:
+        known = self.objects.get(changed.key)
+        self.objects[changed.key] = changed
+        self._by_source[changed.key.source].add(changed.key)
+        if known is None or _text(known) != _text(changed):
+            self._documents.pop(changed.key, None)
+            self._admit(changed.key, changed)
+        elif _admission(known) != _admission(changed):
+            self._admit(changed.key, changed)
+
+    def _forget(self, key: ObjectKey) -> None:
+        if self.objects.pop(key, None) is not None:
+            self._by_source[key.source].discard(key)
+            self._documents.pop(key, None)
+            self._expel(key)
+
+    def _admit(self, key: ObjectKey, remembered: MemoryObject) -> None:
+        """Makes an object a candidate under its class, or none at all where it was read under another spec: what its
+        attributes mean is not known then."""
+        spec = self.specs.get(key.source)
+        self._expel(key)
+        if spec is not None and spec.spec_hash == remembered.spec_hash:
+            self._document(key)
+            self._note(self._classes.add(key, remembered.access), key)
+
+    def _expel(self, key: ObjectKey) -> None:
+        class_id = self._classes.class_of(key)
+        if class_id is not None:
+            self._classes.remove(key)
+            self._note(class_id, key)
+
+    def _note(self, class_id: int, key: ObjectKey) -> None:
+        for classes, piece in self._slices.items():
+            if class_id in classes:
+                piece.pending.add(key)
+
+    def _document(self, key: ObjectKey) -> Document:
+        if self._vocabulary.overgrown:
+            self._vocabulary.prune(self._documents.values())
+        if key not in self._documents:
+            remembered = self.objects[key]
+            terms = self._analyser.terms
+            self._documents[key] = self._vocabulary.document(terms(remembered.title), terms(remembered.summary))
+        return self._documents[key]
+
+    # looking at all objects: for refreshing, never for an answer
+
+    def get(self, key: ObjectKey) -> MemoryObject | None:
+        return self.objects.get(key)
+
+    def keys(self, source: str) -> Collection[ObjectKey]:
+        return tuple(self._by_source[source])
+
+    # the asker's slice
+
+    def find(self, asker: Asker, key: ObjectKey) -> MemoryObject | None:
+        """One object, if the asker's slice has it."""
+        class_id = self._classes.class_of(key)
+        if class_id is None or class_id not in self._classes.classes_of(asker):
+            return None
+        return self.objects[key]
+
+    def sources(self, asker: Asker) -> set[str]:
+        return {self._classes.access(class_id).source for class_id in self._classes.classes_of(asker)}
+
+    def source_info(self, name: str) -> SourceInfo:
+        return SourceInfo(name, self.specs[name].ttl_seconds, name in self.complete)
+
+    def slice(self, asker: Asker, sources: frozenset[str] | None) -> Slice:
+        """All that the asker may see, or the part of it that comes from `sources`."""
+        classes = self._narrowed(self._classes.classes_of(asker), sources)
+        # Only a hint where to start from, so it need not tell apart all that tells askers apart.
+        hint = (tuple(principal.name for principal in asker.everyone), sources)
+        piece = self._slices.get(classes)
+        if piece is None:
+            piece = self._slices[classes] = self._derived(classes, self._last.pop(hint, None))
+            self._evict()
+        self._slices.move_to_end(classes)
+        self._last[hint] = classes
+        if piece.pending:
+            self._patch(classes, piece)
+        return piece
+
+    def top(self, entitled: Slice, query: str, limit: int) -> list[Scored]:
+        """The best `limit` of a slice. It sees nothing but the slice."""
+        return entitled.view.top(self._analyser.query_terms(query), limit)
+
+    def _narrowed(self, classes: Classes, sources: frozenset[str] | None) -> Classes:
+        if sources is None:
+            return classes
+        return frozenset(class_id for class_id in classes if self._classes.access(class_id).source in sources)
+
+    def _derived(self, classes: Classes, last: Classes | None) -> Slice:
+        """A slice for classes that have none: from the one that the asker had before, where they differ by little."""
+        old = None if last is None else self._slices.get(last)
+        if old is None or last is None:
+            return Slice(self._built(classes))
+        differing = {key for class_id in classes ^ last for key in self._classes.members(class_id)}
+        return Slice(old.view.fork(), old.pending | differing)
+
+    def _patch(self, classes: Classes, piece: Slice) -> None:
+        for key in piece.pending:
+            inside = self._classes.class_of(key) in classes
+            piece.view.replace(key, self._documents[key] if inside else None)
+        piece.pending.clear()
+
+    def _built(self, classes: Classes) -> View:
+        keys = (key for class_id in classes for key in self._classes.members(class_id))
+        return View(((key, self._documents[key]) for key in keys), self._weights, self._vocabulary)
+
+    def _evict(self) -> None:
+        while len(self._slices) > 1 and sum(piece.view.nbytes for piece in self._slices.values()) > VIEW_BYTES:
+            self._slices.popitem(last=False)
+        while len(self._last) > ASKERS:
+            self._last.popitem(last=False)
+
+
+def _text(remembered: MemoryObject) -> tuple[str, str]:
+    return remembered.title, remembered.summary
+
+
+def _admission(remembered: MemoryObject) -> tuple[str, str]:
+    return remembered.access_hash, remembered.spec_hash

@@ -1,0 +1,272 @@
+"""Every metric of the service, defined once.
+
+The other modules tell `Metrics` what happened; only this one knows names, labels and Prometheus. A label is the
+workspace, a source, or a value of a short fixed list: never a person, a query, a record or a text from outside.
+Counters exist at 0 from the start, so that a first failure is a rise and not a new series.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Generic, NamedTuple, TypeVar
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+
+from freshgate_crds.compiled import Revision
+from freshgate_service.domain import Reason, SourceState, State
+
+REFRESH_RESULTS = ("unchanged", "changed", "deleted", "failed")
+CONDENSERS = ("extractive", "anthropic", "extractive_fallback")
+STAGES = ("entitle", "score", "refresh", "check", "total")
+"""Parts of a query's time; `total` is from the request's last byte to the answer's first."""
+
+_REFRESH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_QUERY_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+# A second series for each counter, saying when it was made: nobody asks for it.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in prometheus_client
+
+
+class Description(NamedTuple):
+    """What documentation says of one metric. `labels` are without `workspace`, which all have."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...]
+
+
+M = TypeVar("M", Counter, Gauge, Histogram)
+
+
+class Family(Generic[M]):
+    """One metric of one workspace. Its children are kept in a dict: the client's own look-up takes a lock each time."""
+
+    def __init__(self, metric: M, description: Description, workspace: str) -> None:
+        self.description = description
+        self._metric: M = metric
+        self._workspace = workspace
+        self._children: dict[tuple[str, ...], M] = {}
+
+    def of(self, *values: str) -> M:
+        child = self._children.get(values)
+        if child is None:
+            child = self._children[values] = self._metric.labels(self._workspace, *values)
+        return child
+
+    def drop(self, *values: str) -> None:
+        """Ends all series whose first labels have these values."""
+        for known in [child for child in self._children if child[: len(values)] == values]:
+            del self._children[known]
+            self._metric.remove(self._workspace, *known)
+
+
+class Metrics:
+    """What one process tells Prometheus about its one workspace."""
+
+    def __init__(self, workspace: str) -> None:
+        self._workspace = workspace
+        self._registry = CollectorRegistry()
+        self._families: list[Family[Counter] | Family[Gauge] | Family[Histogram]] = []
+
+        gauge, counter, histogram = self._gauge, self._counter, self._histogram
+        self._objects = gauge("freshgate_objects", "Objects in memory.", "source", "state")
+        self._ttl = gauge("freshgate_source_ttl_seconds", "The TTL that the source declares.", "source")
+        self._last_success = gauge(
+            "freshgate_source_last_success_timestamp_seconds",
+            "Start of the last pass over the source that read all it set out to read.",
+            "source",
+        )
+        self._oldest_confirmed = gauge(
+            "freshgate_source_oldest_confirmed_timestamp_seconds",
+            "When the source's longest unconfirmed object was last confirmed.",
+            "source",
+        )
+        self._breaker = gauge(
+            "freshgate_source_breaker_open",
+            "1 while this process spares a source that kept failing.",
+            "source",
+        )
+        self._loop_holder = gauge("freshgate_loop_holder", "1 while this process runs the background loop.")
+        self._refreshes = counter(
+            "freshgate_refresh_total", "Objects read again, by what came of it.", "source", "result"
+        )
+        self._refresh_failures = counter(
+            "freshgate_refresh_failures_total", "Objects or listings that could not be read.", "source", "reason"
+        )
+        self._refresh_seconds = histogram(
+            "freshgate_refresh_duration_seconds",
+            "Time of one refresh of some objects, from claim to write.",
+            "source",
+            buckets=_REFRESH_BUCKETS,
+        )
+        self._served = counter("freshgate_served_total", "Items in answers, by their freshness.", "source", "state")
+        self._condensations = counter(
+            "freshgate_condensations_total", "Records condensed, by what condensed them.", "source", "condenser"
+        )
+        self._avoided = counter(
+            "freshgate_condensations_avoided_total", "Records read again whose content had not changed.", "source"
+        )
+        self._tokens = counter("freshgate_condense_tokens_total", "Tokens that a model used for condensing.")
+        self._requests = counter("freshgate_requests_total", "Requests answered.", "route", "code")
+        self._query_seconds = histogram(
+            "freshgate_query_duration_seconds", "Time of a query, by stage.", "stage", buckets=_QUERY_BUCKETS
+        )
+        self._config = gauge("freshgate_config_info", "1 for the configuration in force.", "revision", "format")
+        self._config_rejected = counter(
+            "freshgate_config_rejected_total", "Configurations, or parts of one, that were refused."
+        )
+        self._valid_until = gauge(
+            "freshgate_entitlements_valid_until_timestamp_seconds",
+            "When the entitlements expire; queries are refused from then on.",
+        )
+        self._violations = counter(
+            "freshgate_invariant_violations_total", "Answers withheld because a promise was about to be broken."
+        )
+        self._start_at_zero()
+
+    def _start_at_zero(self) -> None:
+        for family in (self._tokens, self._config_rejected, self._violations):
+            family.of()
+        self._loop_holder.of().set(0)
+        for stage in STAGES:
+            self._query_seconds.of(stage)
+
+    # --- reading them --------------------------------------------------------------------------------------------
+
+    def render(self) -> bytes:
+        """The text that Prometheus scrapes."""
+        return generate_latest(self._registry)
+
+    def describe(self) -> list[Description]:
+        return [family.description for family in self._families]
+
+    # --- sources -------------------------------------------------------------------------------------------------
+
+    def declare_source(self, source: str) -> None:
+        """Starts the source's counters."""
+        for result in REFRESH_RESULTS:
+            self._refreshes.of(source, result)
+        for reason in Reason:
+            self._refresh_failures.of(source, reason)
+        for state in State:
+            self._served.of(source, state)
+        for condenser in CONDENSERS:
+            self._condensations.of(source, condenser)
+        self._avoided.of(source)
+        self._refresh_seconds.of(source)
+        self._breaker.of(source).set(0)
+
+    def forget_source(self, source: str) -> None:
+        """Ends all series of a source that left the workspace."""
+        for family in self._families:
+            if family.description.labels[:1] == ("source",):
+                family.drop(source)
+
+    def census(
+        self, source: str, *, ttl_seconds: float, fresh: int, stale: int, oldest_confirmed: float | None
+    ) -> None:
+        """What the loop's holder counted; `oldest_confirmed` is None where the source has no object."""
+        self._ttl.of(source).set(ttl_seconds)
+        self._objects.of(source, "fresh").set(fresh)
+        self._objects.of(source, "stale").set(stale)
+        _set_or_drop(self._oldest_confirmed, source, oldest_confirmed)
+
+    def source_state(self, source: str, state: SourceState) -> None:
+        _set_or_drop(self._last_success, source, state.last_success)
+
+    def breaker(self, source: str, *, is_open: bool) -> None:
+        self._breaker.of(source).set(is_open)
+
+    def hold_loop(self, *, held: bool) -> None:
+        """Only the holder speaks for the sources: two pods must not tell two ages of one thing."""
+        self._loop_holder.of().set(held)
+        if not held:
+            for family in (self._objects, self._ttl, self._last_success, self._oldest_confirmed):
+                family.drop()
+
+    # --- refreshing ----------------------------------------------------------------------------------------------
+
+    def refreshed(self, source: str, result: str) -> None:
+        self._refreshes.of(source, result).inc()
+
+    def refresh_failed(self, source: str, reason: Reason) -> None:
+        self._refresh_failures.of(source, reason).inc()
+
+    def time_refresh(self, source: str) -> AbstractContextManager[object]:
+        return self._refresh_seconds.of(source).time()
+
+    def condensed(self, source: str, condenser: str) -> None:
+        self._condensations.of(source, condenser).inc()
+
+    def condensation_avoided(self, source: str) -> None:
+        self._avoided.of(source).inc()
+
+    def condense_tokens(self, tokens: int) -> None:
+        self._tokens.of().inc(tokens)
+
+    # --- answering -----------------------------------------------------------------------------------------------
+
+    def declare_route(self, route: str, codes: Iterable[int]) -> None:
+        """Starts the route's counters, one for each code it can answer with."""
+        for code in codes:
+            self._requests.of(route, str(code))
+
+    def request(self, route: str, code: int) -> None:
+        self._requests.of(route, str(code)).inc()
+
+    def served(self, source: str, state: State) -> None:
+        self._served.of(source, state).inc()
+
+    def query_seconds(self, stage: str, seconds: float) -> None:
+        self._query_seconds.of(stage).observe(seconds)
+
+    def time_stage(self, stage: str) -> AbstractContextManager[object]:
+        return self._query_seconds.of(stage).time()
+
+    def invariant_violated(self) -> None:
+        self._violations.of().inc()
+
+    # --- configuration -------------------------------------------------------------------------------------------
+
+    def config_in_force(self, revision: Revision, config_format: int) -> None:
+        self._config.drop()
+        self._config.of(str(revision.counter), str(config_format)).set(1)
+
+    def config_rejected(self) -> None:
+        self._config_rejected.of().inc()
+
+    def entitlements_valid_until(self, timestamp: float) -> None:
+        self._valid_until.of().set(timestamp)
+
+    # --- defining them -------------------------------------------------------------------------------------------
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Family[Gauge]:
+        metric = Gauge(name, text, ("workspace", *labels), registry=self._registry)
+        return self._keep(Family(metric, Description(name, "gauge", text, labels), self._workspace))
+
+    def _counter(self, name: str, text: str, *labels: str) -> Family[Counter]:
+        metric = Counter(name, text, ("workspace", *labels), registry=self._registry)
+        return self._keep(Family(metric, Description(name, "counter", text, labels), self._workspace))
+
+    def _histogram(self, name: str, text: str, *labels: str, buckets: Sequence[float]) -> Family[Histogram]:
+        metric = Histogram(name, text, ("workspace", *labels), registry=self._registry, buckets=buckets)
+        return self._keep(Family(metric, Description(name, "histogram", text, labels), self._workspace))
+
+    def _keep(self, family: Family[M]) -> Family[M]:
+        self._families.append(family)
+        return family
+
+
+def _set_or_drop(gauge: Family[Gauge], source: str, value: float | None) -> None:
+    """A time that never happened is no series; a 0 would read as 1970."""
+    if value is None:
+        gauge.drop(source)
+    else:
+        gauge.of(source).set(value)

@@ -1,0 +1,216 @@
+"""The scorer that answers: the non-zero part of what the reference says, to the last bit, in microseconds.
+
+A view indexes one entitled slice and is told of nothing else, so neither its scores nor its costs can depend on what
+the asker may not see. It must not decide who may see what, nor keep anything of an object that left the slice.
+"""
+
+from collections.abc import Iterable, Sequence
+from copy import copy
+from math import isqrt
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from freshgate_service.domain import Match, ObjectKey, Scored
+from freshgate_service.score.bm25f import K1, QUANTUM, B, Weights, idf
+from freshgate_service.score.documents import Document, Vocabulary
+from freshgate_service.score.segments import Postings, Segment
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
+
+_LEADERS = 50
+"""How many of a term's best scores are kept: no answer is longer. A longer cut is right too, only slower."""
+
+_IMPACT_BYTES = 1 << 20
+
+_match, _scored = Match._make, Scored._make  # a third faster than the constructors, and a query makes dozens
+
+
+class View:
+    """One entitled slice: a large segment, and a small one of the documents that came or changed since it was built."""
+
+    def __init__(
+        self, documents: Iterable[tuple[ObjectKey, Document]], weights: Weights, vocabulary: Vocabulary
+    ) -> None:
+        self._weights = weights
+        self._vocabulary = vocabulary
+        self._base = Segment(dict(documents))
+        self._changed: dict[ObjectKey, Document] = {}
+        self._index: _Index | None = None
+
+    def replace(self, key: ObjectKey, document: Document | None) -> None:
+        """The object changed, joined the slice, or (None) left it."""
+        self._base.bury(key)
+        if document is None:
+            self._changed.pop(key, None)
+        else:
+            self._changed[key] = document
+        self._index = None
+
+    def fork(self) -> Self:
+        """A view of the same slice that changes on its own; it shares the large segment, so it costs the small one."""
+        other = copy(self)
+        other._base, other._changed, other._index = self._base.fork(), self._changed.copy(), None  # noqa: SLF001 - own copy
+        return other
+
+    def top(self, query_terms: Sequence[str], limit: int) -> list[Scored]:
+        """The best `limit` objects that match any of the distinct `query_terms`; equal scores in the order of ids."""
+        if self._index is None:
+            self._index = self._indexed()
+        return self._index.top(query_terms, limit)
+
+    @property
+    def nbytes(self) -> int:
+        """An estimate, without the documents, which all views share."""
+        return self._base.nbytes if self._index is None else self._index.nbytes
+
+    def _indexed(self) -> "_Index":
+        # A change costs the small segment's size, and building anew costs the large one's once in so many changes:
+        # the square root balances the two.
+        if len(self._changed) + self._base.dead > 64 + 8 * isqrt(len(self._base)):
+            self._base = Segment(dict(self._base.documents()) | self._changed)
+            self._changed = {}
+        return _Index(self._base, Segment(self._changed), self._weights, self._vocabulary)
+
+
+class _Impact(NamedTuple):
+    """One term's scores. The arrays end in an entry that stands for no document, so that any search lands inside."""
+
+    places: Places
+    scores: Floats
+    titles: Floats
+    leaders: list[float]
+
+    @property
+    def nbytes(self) -> int:
+        return self.places.nbytes + self.scores.nbytes + self.titles.nbytes + 64 * len(self.leaders)
+
+
+class _Index:
+    """A slice between two changes: its statistics, and the impacts of the terms that were asked for. A place is a place
+    in the base, or, past its end, in the overlay."""
+
+    def __init__(self, base: Segment, overlay: Segment, weights: Weights, vocabulary: Vocabulary) -> None:
+        self._base = base
+        self._overlay = overlay
+        self._weights = weights
+        self._vocabulary = vocabulary
+        live = np.concatenate((base.live, overlay.live))
+        self._count = int(live.sum())
+        self._title_lengths = np.concatenate((base.title_lengths, overlay.title_lengths))
+        self._body_lengths = np.concatenate((base.body_lengths, overlay.body_lengths))
+        self._title_average = int(self._title_lengths[live].sum()) / max(1, self._count)
+        self._body_average = int(self._body_lengths[live].sum()) / max(1, self._count)
+        self._impacts: dict[str, _Impact] = {}
+        self._impact_bytes = 0
+        self._keys = base.keys + overlay.keys
+
+    @property
+    def nbytes(self) -> int:
+        lengths = self._title_lengths.nbytes + self._body_lengths.nbytes
+        return self._base.nbytes + self._overlay.nbytes + lengths + 8 * len(self._keys) + self._impact_bytes
+
+    def top(self, query_terms: Sequence[str], limit: int) -> list[Scored]:
+        impacts = [(term, impact) for term in query_terms if (impact := self._impact(term)) is not None]
+        if not impacts:
+            return []
+        scores = np.zeros(len(self._keys) + 1)
+        for _, impact in impacts:
+            np.add.at(scores, impact.places, impact.scores)
+        # That many objects reach a term's limit-th best score by that term alone, so the cut cannot lie below it.
+        floor = max(
+            (impact.leaders[limit - 1] for _, impact in impacts if len(impact.leaders) >= limit), default=QUANTUM
+        )
+        best = self._best(scores, (scores >= floor).nonzero()[0], limit)
+        return self._explained(best, scores[best].tolist(), impacts)
+
+    def _best(self, scores: Floats, candidates: Places, limit: int) -> Places:
+        """The best `limit` of the candidates, which ascend and hold every object whose score reaches the cut."""
+        if len(candidates) > 10 * limit:  # fewer are sorted sooner than thinned out
+            values = scores[candidates]
+            candidates = candidates[values >= np.partition(values, -limit)[-limit]]
+        if not len(self._overlay):
+            return _ranked(scores, candidates, limit)
+        border = candidates.searchsorted(len(self._base))
+        both = np.append(_ranked(scores, candidates[:border], limit), _ranked(scores, candidates[border:], limit))
+        ids = [self._keys[place].text for place in both.tolist()]
+        return both[np.lexsort((np.array(ids), -scores[both]))[:limit]]
+
+    def _explained(self, best: Places, totals: list[float], impacts: list[tuple[str, _Impact]]) -> list[Scored]:
+        places = best.tolist()
+        matched: list[list[Match]] = [[] for _ in places]
+        for term, impact in impacts:
+            at = impact.places.searchsorted(best)
+            found, scores, titles = impact.places[at].tolist(), impact.scores[at].tolist(), impact.titles[at].tolist()
+            for matches, place, there, score, title in zip(matched, places, found, scores, titles, strict=True):
+                if there == place:
+                    if title:
+                        matches.append(_match((term, "title", title)))
+                    if score > title:
+                        matches.append(_match((term, "body", score - title)))
+        return [
+            _scored((self._keys[place], total, tuple(matches)))
+            for place, total, matches in zip(places, totals, matched, strict=True)
+        ]
+
+    def _impact(self, term: str) -> _Impact | None:
+        """None where the slice does not have the term, whether or not other objects do; that is not remembered."""
+        impact = self._impacts.get(term)
+        if impact is None:
+            postings = self._postings(self._vocabulary.number(term))
+            if len(postings.places):
+                impact = self._weighed(postings)
+                self._remember(term, impact)
+        return impact
+
+    def _postings(self, number: int) -> Postings:
+        base, overlay = self._base.postings(number), self._overlay.postings(number)
+        if not len(overlay.places):
+            return base
+        return Postings(
+            np.append(base.places, overlay.places + np.uint32(len(self._base))),
+            np.append(base.title, overlay.title),
+            np.append(base.body, overlay.body),
+        )
+
+    def _weighed(self, postings: Postings) -> _Impact:
+        """The formula over all objects that have the term, with the reference's operations in the reference's order."""
+        places, weights = postings.places, self._weights
+        title = weights.title * postings.title / _norm(self._title_lengths[places], self._title_average)
+        body = weights.body * postings.body / _norm(self._body_lengths[places], self._body_average)
+        rarity, saturation = idf(self._count, len(places)), K1 + (title + body)
+        titles = _quantised(rarity * title / saturation)
+        scores = titles + _quantised(rarity * body / saturation)
+        leaders = np.sort(np.partition(scores, -_LEADERS)[-_LEADERS:] if len(scores) > _LEADERS else scores)
+        return _Impact(
+            np.append(places, len(self._keys)).astype(np.intp),
+            np.append(scores, 0.0),
+            np.append(titles, 0.0),
+            leaders[::-1].tolist(),
+        )
+
+    def _remember(self, term: str, impact: _Impact) -> None:
+        """Within a bound: all impacts together are several times as large as the index that they come from."""
+        self._impacts[term] = impact
+        self._impact_bytes += impact.nbytes
+        while self._impact_bytes > self._base.nbytes + _IMPACT_BYTES:
+            self._impact_bytes -= self._impacts.pop(next(iter(self._impacts))).nbytes
+
+
+def _ranked(scores: Floats, places: Places, limit: int) -> Places:
+    """The best of one segment: the sort is stable, so equal scores stay in the order of ids."""
+    return places[(-scores[places]).argsort(kind="stable")[:limit]]
+
+
+def _norm(lengths: NDArray[np.uint32], average: float) -> Floats:
+    """Where the average is 0, no object has the field, and any norm will do."""
+    norm: Floats = (1 - B) + B * lengths.astype(np.float64) / (average or 1.0)
+    return norm
+
+
+def _quantised(shares: Floats) -> Floats:
+    """Positive shares as multiples of QUANTUM, one at least; np.rint rounds halves to even, as Python's round does."""
+    quanta: Floats = np.where(shares > 0, np.maximum(1.0, np.rint(shares / QUANTUM)), 0.0)
+    return quanta * QUANTUM

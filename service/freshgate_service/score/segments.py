@@ -1,0 +1,98 @@
+"""An inverted index over documents of one entitled slice: built at once, then only ever losing documents.
+
+Its size and its cost follow those documents alone: nothing in it is as large as the vocabulary.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from copy import copy
+from operator import attrgetter
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from freshgate_service.domain import ObjectKey
+from freshgate_service.score.documents import NO_TERM, POSTING, Document
+
+_TEXT = attrgetter("text")
+
+
+class Postings(NamedTuple):
+    """Where one term occurs: places of documents, ascending, and its frequencies there."""
+
+    places: NDArray[np.uint32]
+    title: NDArray[np.uint16]
+    body: NDArray[np.uint16]
+
+
+class Segment:
+    """A document's place is its rank by id, so ascending places are the order in which ties break."""
+
+    def __init__(self, documents: Mapping[ObjectKey, Document]) -> None:
+        self.keys = sorted(documents, key=_TEXT)
+        self._documents = [documents[key] for key in self.keys]
+        self.title_lengths = self._each("title_length")
+        self.body_lengths = self._each("body_length")
+        self.live = np.ones(len(self.keys), np.bool_)
+        self.dead = 0
+        self._invert()
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def fork(self) -> Self:
+        """Another that loses documents on its own; all else is shared."""
+        other = copy(self)
+        other.live = self.live.copy()
+        return other
+
+    def documents(self) -> Iterator[tuple[ObjectKey, Document]]:
+        """The live ones."""
+        return (
+            (key, document)
+            for key, document, live in zip(self.keys, self._documents, self.live.tolist(), strict=True)
+            if live
+        )
+
+    def bury(self, key: ObjectKey) -> None:
+        place = bisect_left(self.keys, key.text, key=_TEXT)
+        if place < len(self.keys) and self.keys[place] == key and self.live[place]:
+            self.live[place] = False
+            self.dead += 1
+
+    def postings(self, term: int) -> Postings:
+        """Of live documents."""
+        at = int(self._terms.searchsorted(np.uint32(term)))
+        if at == len(self._terms) or self._terms[at] != term:
+            return Postings(self._places[:0], self._title[:0], self._body[:0])
+        span = slice(self._starts[at], self._starts[at + 1])
+        found = Postings(self._places[span], self._title[span], self._body[span])
+        if not self.dead:
+            return found
+        live = self.live[found.places]
+        return Postings(found.places[live], found.title[live], found.body[live])
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self._terms, self._starts, self._places, self._title, self._body)
+        columns = (self.title_lengths, self.body_lengths, self.live)
+        return sum(array.nbytes for array in (*arrays, *columns)) + 16 * len(self.keys)
+
+    def _each(self, length: str) -> NDArray[np.uint32]:
+        return np.fromiter((getattr(document, length) for document in self._documents), np.uint32, len(self.keys))
+
+    def _invert(self) -> None:
+        forward = np.frombuffer(b"".join(document.postings for document in self._documents), POSTING)
+        sizes = [len(document.postings) // POSTING.itemsize for document in self._documents]
+        places = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
+        # Term and position in one integer: sorting plain integers is many times faster than a stable argsort, and
+        # positions, whose places ascend, keep each term's documents in order.
+        positions = np.arange(len(forward), dtype=np.uint64)
+        ordered = np.sort((forward["term"].astype(np.uint64) << np.uint64(32)) | positions)
+        order = (ordered & np.uint64(0xFFFF_FFFF)).astype(np.intp)
+        terms = (ordered >> np.uint64(32)).astype(np.uint32)
+        firsts = np.flatnonzero(np.diff(terms, prepend=np.uint32(NO_TERM)))
+        self._terms, self._starts = terms[firsts], np.append(firsts, len(terms))
+        inverted = forward.view(np.uint64)[order].view(POSTING)  # whole postings at once: one walk through memory
+        self._places, self._title, self._body = places[order], inverted["title"].copy(), inverted["body"].copy()

@@ -1,0 +1,60 @@
+"""The audit trail: one line for each question, who asked it, for whom, and what was returned.
+
+What was asked is kept only as a keyed hash: equal questions can be told to be equal by who holds the key, and nothing
+can be read from it. Ids are of what was answered; an id that was only asked for may be of something hidden.
+"""
+
+import hmac
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from freshgate_crds.compiled import Revision
+from freshgate_service.domain import Asker, Principal
+from freshgate_service.logs import get_logger
+
+
+@dataclass(slots=True)
+class Returned:
+    """What a question was answered with, filled in by who answers it."""
+
+    ids: Sequence[str] = ()
+    states: Sequence[str] = ()
+
+
+class Audit:
+    """Make it after logs are configured. Without a key, hashes are comparable within this process alone."""
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self._key = key or secrets.token_bytes(32)
+        self._log = get_logger("audit").bind()
+
+    def write(
+        self,
+        asker: Asker,
+        route: str,
+        asked: str,
+        *,
+        revision: Revision,
+        returned: Returned,
+        outcome: str,
+        seconds: float,
+    ) -> None:
+        line = {
+            "route": route,
+            "principal": _named(asker.principal),
+            "workspace_uid": revision.workspace_uid,
+            "revision": revision.counter,
+            "asked": hmac.digest(self._key, asked.encode(), "sha256").hex(),
+            "outcome": outcome,
+            "ids": returned.ids,
+            "states": returned.states,
+            "milliseconds": round(seconds * 1000, 3),
+        }
+        if asker.on_behalf_of is not None:
+            line["on_behalf_of"] = _named(asker.on_behalf_of)
+        self._log.info("question", **line)
+
+
+def _named(principal: Principal) -> dict[str, str]:
+    return {"kind": principal.kind, "issuer": principal.name.issuer, "name": principal.name.name}

@@ -1,0 +1,124 @@
+"""Listening: both ports, from the first request to the last, and an end that cuts no request off."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from freshgate_service.logs import get_logger
+from freshgate_service.serve.app import DRAINING
+from freshgate_service.serve.http import refuse
+from freshgate_service.serve.refusals import http_refusal, refusal_of
+
+MAX_HEADER_BYTES = 16 * 1024
+"""A token that lists many groups is long."""
+SETTLE_SECONDS = 0.5
+"""How long open connections may still send a request after the last one was accepted."""
+ANSWER_SECONDS = 10.0
+"""How long requests under way may still take after that: more than a query's deadline."""
+LINGER_SECONDS = 1.0
+"""How long the rest of a body is taken off the wire that nobody wanted to read."""
+
+log = get_logger(__name__)
+
+
+async def serve(
+    app: web.Application,
+    ops: web.Application,
+    *,
+    host: str,
+    port: int,
+    ops_host: str,
+    ops_port: int,
+    drain_seconds: float = 0.0,
+) -> None:
+    """Serves until SIGTERM or SIGINT. In a cluster, give `drain_seconds` to those who still send requests here since
+    they have not heard yet that this pod is leaving."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    try:
+        async with (
+            listening(ops, ops_host, ops_port) as bound_ops_port,
+            listening(app, host, port, drain_seconds=drain_seconds) as bound_port,
+        ):
+            log.info("listening", host=host, port=bound_port, ops_host=ops_host, ops_port=bound_ops_port)
+            await stop.wait()
+            log.info("stopping")
+    finally:
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(name)
+
+
+@asynccontextmanager
+async def listening(app: web.Application, host: str, port: int, *, drain_seconds: float = 0.0) -> AsyncIterator[int]:
+    """Runs an application and gives its port. At the end whatever was accepted is answered first."""
+    runner = _Runner(
+        app,
+        access_log=None,  # paths hold ids of records
+        auto_decompress=False,
+        handler_cancellation=True,
+        lingering_time=LINGER_SECONDS,
+        max_field_size=MAX_HEADER_BYTES,
+        shutdown_timeout=ANSWER_SECONDS,
+    )
+    await runner.setup()
+    site = web.TCPSite(runner, host, port, backlog=1024)
+    try:
+        await site.start()
+        yield site.port
+        await _drain(app, runner, site, drain_seconds)
+    finally:
+        await runner.cleanup()
+
+
+async def _drain(app: web.Application, runner: web.AppRunner, site: web.TCPSite, seconds: float) -> None:
+    """Has clients connect anew, then takes no more connections, then waits for those that are open to end."""
+    if DRAINING in app:
+        app[DRAINING].set()
+    await asyncio.sleep(seconds)
+    await site.stop()
+    loop = asyncio.get_running_loop()
+    end = loop.time() + SETTLE_SECONDS
+    while runner.server and runner.server.connections and loop.time() < end:  # noqa: ASYNC110  # aiohttp tells nobody
+        await asyncio.sleep(0.01)
+
+
+# --- errors outside of any route -------------------------------------------------------------------------------------
+
+
+class _Connection(web.RequestHandler):
+    """Answers what is not even HTTP in the form of all other errors."""
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        log.info("bad_request" if status < 500 else "request_failed", status=status, exc_info=exc)
+        response = refuse(http_refusal(status))
+        response.force_close()
+        return response
+
+
+class _Server(web.Server):
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(self, loop=self._loop, **self._kwargs)
+
+
+class _Runner(web.AppRunner):
+    async def _make_server(self) -> web.Server:
+        made = await super()._make_server()
+
+        async def handle(request: web.BaseRequest) -> web.StreamResponse:
+            try:
+                return await made.request_handler(request)
+            except web.HTTPException as error:  # raised before any middleware: an Expect header nobody meets
+                return refuse(refusal_of(error))
+
+        return _Server(
+            handle,
+            request_factory=made.request_factory,
+            handler_cancellation=made.handler_cancellation,
+            **made._kwargs,  # noqa: SLF001  # aiohttp has no other way to name its connection class
+        )
