@@ -122,7 +122,7 @@ def token(
         if service_account is not None:
             click.echo(issuers.service_account_token(service_account, _claims(claims), ttl))
         else:
-            click.echo(issuers.user_token(issuer, user or "", groups, _claims(claims), ttl))
+            click.echo(issuers.user_token(issuer or issuers.only(), str(user), groups, _claims(claims), ttl))
     except FreshgateError as error:
         _refuse(str(error))
 
@@ -229,13 +229,39 @@ def demo(data: Path, stay: bool, port: int, ops_port: int) -> None:
 @click.option("--port", default=8080, show_default=True)
 @click.option("--ops-host", help="Where the ops port listens; --host if absent.")
 @click.option("--ops-port", default=9090, show_default=True)
+@click.option(
+    "--scrape-token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file with the token that lets Prometheus read /metrics.",
+)
+@click.option(
+    "--scrape-account",
+    "scrape_accounts",
+    multiple=True,
+    metavar="NS/NAME",
+    help="A ServiceAccount that may read it too.",
+)
+@click.option("--drain", type=Duration(), default="0s", help="How long to serve on after SIGTERM, for late senders.")
 @click.option("--sidecar", is_flag=True, help="Serve one pod: listen on 127.0.0.1, never run the background loop.")
 @click.option("--holder", envvar="HOSTNAME", default="service", help="This process's name in leases.")
 def service(
-    config: Path, host: str, port: int, ops_host: str | None, ops_port: int, sidecar: bool, holder: str
+    config: Path,
+    host: str,
+    port: int,
+    ops_host: str | None,
+    ops_port: int,
+    scrape_token_file: Path | None,
+    scrape_accounts: tuple[str, ...],
+    drain: float,
+    sidecar: bool,
+    holder: str,
 ) -> None:
     """Run the retrieval service on a published configuration. This is what the image runs."""
-    from freshgate_service.serving import Listen, serve_published
+    from freshgate_service import logs
+    from freshgate_service.serving import Listen, Scrape, serve_published
 
-    listen = Listen("127.0.0.1" if sidecar else host, port, "127.0.0.1" if sidecar else ops_host or host, ops_port)
-    run(serve_published(config, listen, sidecar=sidecar, holder=holder))
+    logs.configure("info")
+    here = "127.0.0.1" if sidecar else host
+    listen = Listen(here, port, here if sidecar else ops_host or here, ops_port, drain)
+    scrape = Scrape(scrape_token_file, scrape_accounts)
+    run(serve_published(config, listen, sidecar=sidecar, holder=holder, scrape=scrape))

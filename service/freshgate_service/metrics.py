@@ -221,8 +221,8 @@ class Metrics:
     def request(self, route: str, code: int) -> None:
         self._requests.of(route, str(code)).inc()
 
-    def served(self, source: str, state: State) -> None:
-        self._served.of(source, state).inc()
+    def served(self, source: str, state: State, items: int = 1) -> None:
+        self._served.of(source, state).inc(items)
 
     def query_seconds(self, stage: str, seconds: float) -> None:
         self._query_seconds.of(stage).observe(seconds)

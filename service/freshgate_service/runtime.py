@@ -105,9 +105,7 @@ class Engine:
     @classmethod
     async def open(cls, published: Published, options: Options, metrics: Metrics) -> "Engine":
         """Connects, loads and starts following. Raises StoreUnavailable."""
-        config = published.config
-        key = WorkspaceKey(config.cluster_uid, config.namespace, config.workspace)
-        store = await Store.open(_store_dsn(published), key, holder=options.holder)
+        store = await store_of(published, holder=options.holder)
         try:
             engine = cls(published, store, options, metrics)
             await engine._load()
@@ -381,6 +379,13 @@ class Runtime:
         valid_until = config.entitlements.stamp.timestamp() + config.entitlements.max_age_seconds
         self._metrics.entitlements_valid_until(valid_until)
         log.info("config_in_force", revision=config.revision.counter, sources=len(config.sources))
+
+
+async def store_of(published: Published, *, holder: str) -> Store:
+    """The store that a workspace's configuration names. Raises ConfigRefused, StoreUnavailable."""
+    config = published.config
+    key = WorkspaceKey(config.cluster_uid, config.namespace, config.workspace)
+    return await Store.open(_store_dsn(published), key, holder=holder)
 
 
 def _store_dsn(published: Published) -> str:

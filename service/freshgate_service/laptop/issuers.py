@@ -62,6 +62,15 @@ class Issuers:
     def names(self) -> list[str]:
         return sorted(self._read_index())
 
+    def only(self) -> str:
+        """The one issuer of people. Raises NoLocalIssuer where there are several, or none yet."""
+        people = [name for name in self.names() if name != KUBERNETES_ISSUER]
+        if len(people) == 1:
+            return people[0]
+        if people:
+            raise NoLocalIssuer(f"there are several issuers; name one with --issuer: {', '.join(people)}")
+        raise NoLocalIssuer("there is no local issuer yet; start `freshgate serve` with this --data first")
+
     def user_token(self, name: str, user: str, groups: Iterable[str], claims: Mapping[str, Any], seconds: float) -> str:
         known = self._known(name)
         asserted: dict[str, Any] = {"sub": user, **claims, known.user_claim: user}

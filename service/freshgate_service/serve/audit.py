@@ -26,7 +26,7 @@ class Audit:
     """Make it after logs are configured. Without a key, hashes are comparable within this process alone."""
 
     def __init__(self, key: bytes | None = None) -> None:
-        self._key = key or secrets.token_bytes(32)
+        self._keyed = hmac.new(key or secrets.token_bytes(32), digestmod="sha256")
         self._log = get_logger("audit").bind()
 
     def write(
@@ -45,7 +45,7 @@ class Audit:
             "principal": _named(asker.principal),
             "workspace_uid": revision.workspace_uid,
             "revision": revision.counter,
-            "asked": hmac.digest(self._key, asked.encode(), "sha256").hex(),
+            "asked": self._hash(asked),
             "outcome": outcome,
             "ids": returned.ids,
             "states": returned.states,
@@ -54,6 +54,11 @@ class Audit:
         if asker.on_behalf_of is not None:
             line["on_behalf_of"] = _named(asker.on_behalf_of)
         self._log.info("question", **line)
+
+    def _hash(self, asked: str) -> str:
+        keyed = self._keyed.copy()
+        keyed.update(asked.encode())
+        return keyed.hexdigest()
 
 
 def _named(principal: Principal) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -82,5 +83,5 @@ class Questions:
     def _returned(self, items: Sequence[Item], returned: Returned) -> None:
         returned.ids = [item.key.text for item in items]
         returned.states = [item.freshness.state for item in items]
-        for item in items:
-            self._metrics.served(item.key.source, item.freshness.state)
+        for (source, state), count in Counter((item.key.source, item.freshness.state) for item in items).items():
+            self._metrics.served(source, state, count)

@@ -159,6 +159,8 @@ class PostgresSource:
             )
         except ssl.SSLCertVerificationError:
             raise SourceRefused("the database's certificate is not valid for its host") from None
+        except FileNotFoundError:
+            raise SourceRefused("a certificate or key file that the DSN names is not there") from None
         except ValueError:
             raise SourceRefused("the DSN is not valid; it is postgresql://user:password@host:port/database") from None
 
@@ -252,7 +254,10 @@ class _CheckedLoop:
     async def create_unix_connection(self, protocol: Callable[[], Any], path: str, **options: Any) -> Any:
         if not self._allow_loopback:
             raise SourceRefused("the DSN names no host, or a socket of this machine")
-        return await self._loop.create_unix_connection(protocol, path, **options)
+        try:
+            return await self._loop.create_unix_connection(protocol, path, **options)
+        except FileNotFoundError:
+            raise ConnectionRefusedError from None  # nobody listens there
 
 
 async def _nothing_to_reset(_connection: asyncpg.Connection) -> None:

@@ -158,9 +158,7 @@ class Store:
         [row] = await self._fetch(statements.CURSOR)
         return Cursor(*row)
 
-    async def _fetch(
-        self, statement: str, *arguments: Any, seconds: float = connections.STATEMENT_SECONDS
-    ) -> list[asyncpg.Record]:
+    async def _fetch(self, statement: str, *arguments: Any, seconds: float | None = None) -> list[asyncpg.Record]:
         with connections.translated():
             async with self._pool.acquire(timeout=connections.CONNECT_SECONDS) as connection:
                 found: list[asyncpg.Record] = await connection.fetch(statement, *arguments, timeout=seconds)

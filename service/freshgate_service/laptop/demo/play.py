@@ -36,6 +36,8 @@ async def tell(data: Path, port: int, ops_port: int, *, stay: bool) -> bool:
     logs.configure("critical")
     place = Place(data / "manifests", data / "secrets", data, port=port, ops_port=ops_port)
     click.echo("Starting two Postgres servers, the desk's and the store's, and the service between them …")
+    for folder in ("desk", "postgres"):  # each run tells the story from its beginning
+        shutil.rmtree(place.data / folder, ignore_errors=True)
     async with AsyncExitStack() as stack:
         desk = await stack.enter_async_context(Desk(data / "desk"))
         _write_manifests(place, desk.dsn)
