@@ -7,6 +7,7 @@ at all, since drivers like to quote the DSN, the statement or the row; its type 
 
 import logging
 import sys
+from datetime import UTC, datetime
 from typing import BinaryIO, cast
 
 import orjson
@@ -25,7 +26,7 @@ def configure(level: str = "info", stream: BinaryIO | None = None) -> None:
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", key="time"),
+            stamp,
             describe_exception,
             structlog.processors.JSONRenderer(serializer=_dumps),
         ],
@@ -37,6 +38,11 @@ def configure(level: str = "info", stream: BinaryIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [ForeignLines()]
     root.setLevel(logging.WARNING)
+
+
+def stamp(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    event["time"] = datetime.now(UTC)
+    return event
 
 
 def describe_exception(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -71,7 +77,7 @@ class ForeignLines(logging.Handler):
 
 
 def _dumps(event: EventDict, **_options: object) -> bytes:
-    return orjson.dumps(event, default=_name_of_type)
+    return orjson.dumps(event, default=_name_of_type, option=orjson.OPT_UTC_Z)
 
 
 def _name_of_type(value: object) -> str:

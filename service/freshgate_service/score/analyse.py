@@ -93,8 +93,8 @@ class Analyser:
         return [self._unaccented(stem) if _LATIN.search(stem) else stem for stem in stems]
 
     def _unaccented(self, stem: str) -> str:
-        """A Latin stem without its accents, since people leave them out when they ask. The stemmer has read them by
-        then; it reads the bare word once more, so that it ends where the same word, typed bare, ends."""
+        """A Latin stem without its accents, since people leave them out when they ask. The stemmer has had its use of
+        them by then; it reads the bare word once more, to end where the same word ends when it is typed bare."""
         bare = _LATIN_MARKS.sub("", unicodedata.normalize("NFD", stem)).translate(_LATIN_LETTERS)
         return str(self._stemmer.stemWord(bare)) if bare.isascii() else stem
 
@@ -108,7 +108,7 @@ def _words(text: str) -> list[str]:
 
 
 def _plain(text: str) -> list[str]:
-    """What _mixed gives where there is nothing but words, at a third of the cost."""
+    """What _mixed gives where there is nothing but words, at half the cost."""
     return [word[:MAX_WORD] for word in _WORDS.findall(text)]
 
 

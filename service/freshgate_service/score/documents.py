@@ -37,11 +37,12 @@ class Vocabulary:
 
     def document(self, title: Sequence[str], body: Sequence[str]) -> Document:
         in_title, in_body = Counter(title), Counter(body)
-        postings = [
-            (self._number(term), min(in_title[term], MAX_FREQUENCY), min(in_body[term], MAX_FREQUENCY))
-            for term in in_title | in_body
-        ]
-        return Document(np.array(postings, POSTING).tobytes(), len(title), len(body))
+        terms = {**in_title, **in_body}
+        postings = np.empty(len(terms), POSTING)
+        postings["term"] = [self._number(term) for term in terms]
+        postings["title"] = np.minimum([in_title.get(term, 0) for term in terms], MAX_FREQUENCY)
+        postings["body"] = np.minimum([in_body.get(term, 0) for term in terms], MAX_FREQUENCY)
+        return Document(postings.tobytes(), len(title), len(body))
 
     def number(self, term: str) -> int:
         """NO_TERM where no document has it: a query never adds one."""

@@ -7,7 +7,6 @@ apply is absent, never null. An item whose refresh failed says nothing of its re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from math import floor
 from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field, TypeAdapter
@@ -148,14 +147,15 @@ def fetched_answer(item: domain.Item) -> FetchedAnswer:
 
 
 def freshness_answer(freshness: domain.Freshness) -> Freshness:
+    state, score, confirmed_at, ttl_seconds, reason = freshness
     answer: Freshness = {
-        "state": freshness.state,
-        "score": freshness.score,
-        "confirmed_at": rfc3339(freshness.confirmed_at),
-        "ttl_seconds": _seconds(freshness.ttl_seconds),
+        "state": state,
+        "score": score,
+        "confirmed_at": rfc3339(confirmed_at // 1),
+        "ttl_seconds": _seconds(ttl_seconds),
     }
-    if freshness.reason is not None:
-        answer["reason"] = freshness.reason
+    if reason is not None:
+        answer["reason"] = reason
     return answer
 
 
@@ -184,15 +184,11 @@ def _principal_answer(principal: domain.Principal) -> PrincipalAnswer:
     }
 
 
-def rfc3339(seconds: float) -> str:
-    """Whole seconds, rounded down: never later than it was."""
-    return _rfc3339(floor(seconds))
-
-
 @lru_cache(maxsize=65_536)
-def _rfc3339(seconds: int) -> str:
-    """Objects that were confirmed together, and answers that repeat, share the text."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def rfc3339(seconds: float) -> str:
+    """Whole seconds, rounded down: never later than it was. Answers repeat the times of their objects, so they are
+    kept; give whole seconds where many differ by less."""
+    return datetime.fromtimestamp(seconds // 1, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _seconds(seconds: float) -> float:

@@ -108,12 +108,12 @@ async def answer_always(request: web.Request, handler: Handler) -> web.StreamRes
 @web.middleware
 async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
     app, exchange = request.app, EXCHANGE.get()
-    with app[LIMITER].place():
+    with app[LIMITER].in_all:
         _check_host(request, app[SETTINGS].allowed_hosts)
         if exchange.route in PUBLIC:
             return await handler(request)
         exchange.asker = app[VERIFIER].asker(request.headers)
-        with app[LIMITER].place_of(exchange.asker.principal):
+        with app[LIMITER].of(exchange.asker.principal):
             return await handler(request)
 
 

@@ -7,19 +7,10 @@ can be read from it. Ids are of what was answered; an id that was only asked for
 import hmac
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from freshgate_crds.compiled import Revision
 from freshgate_service.domain import Asker, Principal
 from freshgate_service.logs import get_logger
-
-
-@dataclass(slots=True)
-class Returned:
-    """What a question was answered with, filled in by who answers it."""
-
-    ids: Sequence[str] = ()
-    states: Sequence[str] = ()
 
 
 class Audit:
@@ -36,24 +27,25 @@ class Audit:
         asked: str,
         *,
         revision: Revision,
-        returned: Returned,
         outcome: str,
+        ids: Sequence[str],
+        states: Sequence[str],
         seconds: float,
     ) -> None:
-        line = {
-            "route": route,
-            "principal": _named(asker.principal),
-            "workspace_uid": revision.workspace_uid,
-            "revision": revision.counter,
-            "asked": self._hash(asked),
-            "outcome": outcome,
-            "ids": returned.ids,
-            "states": returned.states,
-            "milliseconds": round(seconds * 1000, 3),
-        }
-        if asker.on_behalf_of is not None:
-            line["on_behalf_of"] = _named(asker.on_behalf_of)
-        self._log.info("question", **line)
+        for_whom = {} if asker.on_behalf_of is None else {"on_behalf_of": _named(asker.on_behalf_of)}
+        self._log.info(
+            "question",
+            route=route,
+            principal=_named(asker.principal),
+            **for_whom,
+            workspace_uid=revision.workspace_uid,
+            revision=revision.counter,
+            asked=self._hash(asked),
+            outcome=outcome,
+            ids=ids,
+            states=states,
+            milliseconds=round(seconds * 1000, 3),
+        )
 
     def _hash(self, asked: str) -> str:
         keyed = self._keyed.copy()

@@ -1,41 +1,47 @@
 """Shedding: load past a bound is refused before any work is done for it."""
 
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 from freshgate_service.domain import Principal
 from freshgate_service.errors import Overloaded
 
+MANY_PRINCIPALS = 4096
+
+
+class Bound:
+    """A context manager that lets at most `limit` in at a time."""
+
+    __slots__ = ("_limit", "under_way")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.under_way = 0
+
+    def __enter__(self) -> None:
+        if self.under_way >= self._limit:
+            raise Overloaded("too many requests are under way")
+        self.under_way += 1
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.under_way -= 1
+
 
 class Limiter:
-    """How many requests are under way, in all and for one principal: who sends them, not on whose behalf."""
+    """How many requests may be under way, in all and for one principal: who sends them, not on whose behalf."""
 
     def __init__(self, in_all: int, for_one: int) -> None:
-        self._in_all = in_all
+        self.in_all = Bound(in_all)
         self._for_one = for_one
-        self._under_way = 0
-        self._by_principal: Counter[tuple[str, ...]] = Counter()
+        self._bounds: dict[tuple[str, ...], Bound] = {}
 
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        if self._under_way >= self._in_all:
-            raise Overloaded("too many requests in all")
-        self._under_way += 1
-        try:
-            yield
-        finally:
-            self._under_way -= 1
-
-    @contextmanager
-    def place_of(self, principal: Principal) -> Iterator[None]:
+    def of(self, principal: Principal) -> Bound:
         who = (principal.kind, *principal.name)
-        if self._by_principal[who] >= self._for_one:
-            raise Overloaded("too many requests of one principal")
-        self._by_principal[who] += 1
-        try:
-            yield
-        finally:
-            self._by_principal[who] -= 1
-            if not self._by_principal[who]:
-                del self._by_principal[who]
+        bound = self._bounds.get(who)
+        if bound is None:
+            self._forget_idle()
+            bound = self._bounds[who] = Bound(self._for_one)
+        return bound
+
+    def _forget_idle(self) -> None:
+        if len(self._bounds) >= MANY_PRINCIPALS:
+            self._bounds = {who: bound for who, bound in self._bounds.items() if bound.under_way}

@@ -51,7 +51,7 @@ class Guarded:
         self._timeout = read_timeout(spec)
         self._breaker = Breaker(now)
         self._budget = Budget(spec.limits.requests_per_minute, now, sleep)
-        self._wait = max(self._timeout, self._budget.longest_wait)
+        self._longest_wait = max(self._timeout, self._budget.longest_wait)
         self._slots = asyncio.Semaphore(spec.limits.concurrency)
         self._background_slots = asyncio.Semaphore(max(1, spec.limits.concurrency // 2))
 
@@ -63,7 +63,7 @@ class Guarded:
     def patience(self) -> float:
         """Seconds after which a fetch has surely ended: no read of it starts after one wait, and a read waits for a
         slot, waits for the budget, and takes its timeout."""
-        return 3 * self._wait + self._timeout
+        return 3 * self._longest_wait + self._timeout
 
     async def list(self) -> AsyncGenerator[Sequence[Listed], None]:
         """Always in the background. The timeout is for a page."""
@@ -83,7 +83,7 @@ class Guarded:
         """
         found: dict[str, Mapping[str, Any] | SourceError] = {}
         batches = deque(record_ids[at : at + MAX_IDS] for at in range(0, len(record_ids), MAX_IDS))
-        give_up = self._now() + self._wait
+        give_up = self._now() + self._wait(background)
         while batches:
             batch = batches.popleft()
             try:
@@ -102,6 +102,10 @@ class Guarded:
     async def close(self) -> None:
         await self._source.close()
 
+    def _wait(self, background: bool) -> float:
+        """Seconds to wait for a slot, and for the budget. Nobody waits for a background read."""
+        return self._longest_wait if background else self._timeout
+
     async def _page(self, pages: AsyncIterator[Sequence[Listed]]) -> Sequence[Listed] | None:
         # A listing that is refused or slow says nothing of single reads; one that finds nobody there does.
         return await self._read(lambda: anext(pages, None), SourceUnavailable, background=True)
@@ -116,7 +120,7 @@ class Guarded:
         self._breaker.check()
         async with AsyncExitStack() as held:
             try:
-                async with asyncio.timeout(self._wait):
+                async with asyncio.timeout(self._wait(background)):
                     if background:
                         await held.enter_async_context(self._background_slots)
                     await held.enter_async_context(self._slots)
@@ -126,7 +130,7 @@ class Guarded:
 
     async def _read(self, ask: Callable[[], Awaitable[T]], *failures: type[SourceError], background: bool) -> T:
         with self._breaker.watching(failures):
-            await self._budget.take(self._wait, background=background)
+            await self._budget.take(self._wait(background), background=background)
             try:
                 async with asyncio.timeout(self._timeout):
                     return await ask()

@@ -64,7 +64,7 @@ SELECT freshgate_row.id::text, {version} FROM (
 
 _FETCH = """
 WITH freshgate_read AS MATERIALIZED (
-SELECT freshgate_row.id::text AS id, row_to_json(freshgate_row)::text AS record FROM (
+SELECT freshgate_row.id::text AS id, row_to_json(freshgate_row.*)::text AS record FROM (
 {statement}
 ) AS freshgate_row
 ), freshgate_sized AS (
@@ -398,8 +398,6 @@ def _translated(role: str, for_records: type[SourceError]) -> Iterator[None]:
         raise
     except asyncpg.PostgresError as error:
         raise _of_postgres(error, role, for_records) from None
-    except UnicodeDecodeError:
-        raise for_records(f"`{role}`: a record's text is not UTF-8") from None
     except TimeoutError:
         raise SourceTimeout(f"`{role}`: the database did not answer in time") from None
     except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError):

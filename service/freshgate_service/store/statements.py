@@ -9,7 +9,7 @@ wait for each other.
 # ruff: noqa: S608 - what is put together here are constants of this file
 
 CLOCK = """
-    source, record_id, confirmed_at, coalesce(outdated_at >= confirmed_at, false) AS outdated, version,
+    source, record_id, confirmed_at, (outdated_at IS NOT NULL) AS outdated, version,
     content_hash, access_hash, spec_hash, change"""
 
 CONTENT = "title, summary, url, attributes, readers, condenser"
