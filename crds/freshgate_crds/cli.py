@@ -96,9 +96,11 @@ def main() -> None:
     \b
     To run it on yours, from a folder of manifests and one of secrets:
       freshgate validate -f manifests --secrets secrets
-      freshgate serve -f manifests --secrets secrets --data data
-      freshgate search --url http://localhost:8080 \\
-        --token "$(freshgate token --data data --user ana)" "refund of a broken kettle"
+      freshgate serve -f manifests --secrets secrets
+
+    \b
+    And in another terminal, to ask it as somebody:
+      freshgate search --token "$(freshgate token --user ana)" "refund of a broken kettle"
 
     Exit status: 0 done, 1 refused or failed, 2 misused.
     """

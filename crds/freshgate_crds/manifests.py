@@ -24,7 +24,7 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 _SUFFIXES = (".yaml", ".yml")
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Place:
     file: str
     line: int
@@ -48,12 +48,12 @@ class Document:
         """Raises DocumentRefused."""
         kind = body.get("kind")
         if kind not in KINDS:
-            raise DocumentRefused(f"kind: there is no such kind in {GROUP}. Write one of {', '.join(KINDS)}.")
+            raise DocumentRefused(f"kind: there is no such kind in {GROUP}; write one of {', '.join(KINDS)}")
         metadata = body.get("metadata")
         metadata = metadata if isinstance(metadata, Mapping) else {}
         return cls(
             kind,
-            _name(metadata.get("namespace", "default"), LABEL, 63, "namespace"),
+            _name("default" if metadata.get("namespace") is None else metadata["namespace"], LABEL, 63, "namespace"),
             _name(metadata.get("name"), SUBDOMAIN, 253, "name"),
             body,
             place,

@@ -135,9 +135,9 @@ def _kind(schema: Schema) -> str | None:
 def _bounds(kind: str, schema: Schema) -> Sequence[str]:
     match kind:
         case "array":
-            return "items", "minItems", "maxItems"
+            return ("items", "minItems", "maxItems")
         case "object" if "properties" not in schema:
-            return "minProperties", "maxProperties"
+            return ("maxProperties",)
         case "int-or-string" | "string" if "enum" not in schema:
             return ("maxLength",)
     return ()

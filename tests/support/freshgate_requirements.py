@@ -46,7 +46,9 @@ def _tests(body: list[ast.stmt], inherited: list[str]) -> Iterator[tuple[str, li
             own = [mark for decorator in node.decorator_list for mark in _promises(decorator)]
             for name, marks in _tests(node.body, [*inherited, *own]):
                 yield f"{node.name}::{name}", marks
-            if any(isinstance(base, ast.Attribute | ast.Name) and "StateMachine" in ast.dump(base) for base in node.bases):
+            if any(
+                isinstance(base, ast.Attribute | ast.Name) and "StateMachine" in ast.dump(base) for base in node.bases
+            ):
                 yield node.name, [*inherited, *own]
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             own = [mark for decorator in node.decorator_list for mark in _promises(decorator)]

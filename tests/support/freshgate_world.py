@@ -15,8 +15,8 @@ from unittest import mock
 from freshgate_crds import compiled
 from freshgate_crds.compiled import (
     ClaimMapping,
-    Condition,
     Condenser,
+    Condition,
     Config,
     Credential,
     Effect,
@@ -35,7 +35,7 @@ from freshgate_crds.compiled import (
     SubjectKind,
 )
 from freshgate_service.clock import boottime
-from freshgate_service.domain import Asker, Item, Listed, Name, ObjectKey, Principal
+from freshgate_service.domain import Asker, Item, Listed, Name, Now, ObjectKey, Principal
 from freshgate_service.errors import SourceError
 from freshgate_service.metrics import Metrics
 from freshgate_service.published import Published
@@ -50,9 +50,12 @@ MoveTime = Callable[[str, float], Awaitable[None]]
 
 
 class Upstream:
-    """One system of record. `records` is what it holds now; `fault` is raised by whatever asks it."""
+    """One system of record. `records` is what it holds now; `fault` is raised by whatever asks it; `seen` is when each
+    record was read last without an error, and what was found."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Now) -> None:
+        self._now = now
+        self.seen: dict[str, tuple[float, dict[str, Any] | None]] = {}
         self.records: dict[str, dict[str, Any]] = {}
         self.versions: dict[str, str | None] = {}
         self.fault: SourceError | None = None
@@ -81,7 +84,9 @@ class Upstream:
         await self.gate.wait()
         if self.fault is not None:
             raise self.fault
-        return {each: dict(self.records[each]) for each in record_ids if each in self.records}
+        found = {each: dict(self.records[each]) for each in record_ids if each in self.records}
+        self.seen.update({each: (self._now(), found.get(each)) for each in record_ids})
+        return found
 
     async def close(self) -> None:
         return None
@@ -92,7 +97,7 @@ class World:
 
     def __init__(self, config: Config, dsn: str, move_time: MoveTime) -> None:
         self.config = config
-        self.upstreams: dict[str, Upstream] = defaultdict(Upstream)
+        self.upstreams: dict[str, Upstream] = defaultdict(lambda: Upstream(self.boottime))
         self.metrics = Metrics(config.workspace)
         self.engine: Engine
         self._dsn = dsn

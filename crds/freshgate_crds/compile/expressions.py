@@ -37,9 +37,14 @@ def path_troubles(field: str, path: str | None) -> Iterator[Trouble]:
         yield from _function_troubles(field, tree)
 
 
+def bare(statement: str) -> str:
+    """As it can stand inside another."""
+    return statement.rstrip("; \t\r\n").lstrip()
+
+
 def statement_troubles(field: str, statement: str, *, binds: bool) -> Iterator[Trouble]:
     """`binds`: whether it takes the ids as $1, its only parameter."""
-    code = _OPAQUE.sub(" ", statement).strip().removesuffix(";")
+    code = _OPAQUE.sub(" ", bare(statement))
     if ";" in code:
         mend = "Leave one: whatever has to be prepared belongs into a view"
         yield Trouble(field, "InvalidStatement", "there is more than one statement", mend)

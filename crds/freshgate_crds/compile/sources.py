@@ -7,7 +7,7 @@ from hashlib import sha256
 from pydantic import BaseModel
 
 from freshgate_crds import compiled
-from freshgate_crds.compile.expressions import path_troubles, statement_troubles
+from freshgate_crds.compile.expressions import bare, path_troubles, statement_troubles
 from freshgate_crds.compile.outcomes import Outcome, Standing, Trouble
 from freshgate_crds.compile.reading import path_step, read
 from freshgate_crds.compile.references import credential
@@ -145,8 +145,8 @@ def _readers(readers: written.Readers, surroundings: Surroundings) -> compiled.R
 def _postgres(postgres: written.Postgres) -> compiled.Postgres:
     return compiled.Postgres(
         dsn=credential(postgres.dsn),
-        list=postgres.list.strip().removesuffix(";"),
-        fetch=postgres.fetch.strip().removesuffix(";"),
+        list=bare(postgres.list),
+        fetch=bare(postgres.fetch),
         version_covers_access=postgres.version_covers == "ContentAndAccess",
     )
 

@@ -176,7 +176,7 @@ class ObjectMapping(Model):
     title: Path
     body: Annotated[list[Path], Field(min_length=1, max_length=32)]
     url: Path | None = None
-    attributes: Annotated[dict[str, Path], Field(min_length=1, max_length=64)] = Field(default_factory=dict)
+    attributes: Annotated[dict[str, Path], Field(max_length=64)] = Field(default_factory=dict)
     readers: Readers | None = None
 
     constraints: ClassVar = (ATTRIBUTES_NAMED,)
