@@ -33,6 +33,7 @@ check: setup ## Formatting, lint, types, layers, generated files
 
 generate: setup ## Write the files that are made from code
 	$(BIN)/python -m freshgate_crds.render crds
+	$(BIN)/python docs/generate.py
 	$(BIN)/python tests/support/freshgate_requirements.py
 
 lock: ## Resolve the dependencies anew

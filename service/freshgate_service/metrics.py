@@ -5,18 +5,16 @@ workspace, a source, or a value of a short fixed list: never a person, a query, 
 Counters exist at 0 from the start, so that a first failure is a rise and not a new series.
 """
 
-from collections.abc import Iterable, Sequence
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Generic, NamedTuple, TypeVar
+from functools import partial
+from itertools import accumulate
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    disable_created_metrics,
-    generate_latest,
-)
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.utils import floatToGoString
 
 from freshgate_crds.compiled import Revision
 from freshgate_service.domain import Reason, SourceState, State
@@ -29,9 +27,6 @@ STAGES = ("entitle", "score", "refresh", "check", "total")
 _REFRESH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _QUERY_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-# A second series for each counter, saying when it was made: nobody asks for it.
-disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in prometheus_client
-
 
 class Description(NamedTuple):
     """What documentation says of one metric. `labels` are without `workspace`, which all have."""
@@ -42,29 +37,113 @@ class Description(NamedTuple):
     labels: tuple[str, ...]
 
 
-M = TypeVar("M", Counter, Gauge, Histogram)
+# --- values ----------------------------------------------------------------------------------------------------------
+# Plain numbers, since one thread counts: the client library's own take a lock for each, in the midst of every query.
+
+Sample = tuple[str, Mapping[str, str], float]
+"""What is added to the metric's name, and to its labels, and the value."""
 
 
-class Family(Generic[M]):
-    """One metric of one workspace. Its children are kept in a dict: the client's own look-up takes a lock each time."""
+class Counter:
+    __slots__ = ("value",)
 
-    def __init__(self, metric: M, description: Description, workspace: str) -> None:
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def inc(self, amount: float = 1.0) -> None:
+        self.value += amount
+
+    def samples(self) -> Iterator[Sample]:
+        yield "_total", {}, self.value
+
+
+class Gauge:
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def set(self, value: float) -> None:
+        self.value = float(value)
+
+    def samples(self) -> Iterator[Sample]:
+        yield "", {}, self.value
+
+
+class Histogram:
+    """`bounds` are the buckets' upper ends, rising; what lies above them all is counted too."""
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def time(self) -> "Timer":
+        return Timer(self)
+
+    def samples(self) -> Iterator[Sample]:
+        upto = list(accumulate(self._counts))
+        for bound, count in zip((*self._bounds, float("inf")), upto, strict=True):
+            yield "_bucket", {"le": str(floatToGoString(bound))}, count  # type: ignore[no-untyped-call]  # untyped there
+        yield "_count", {}, upto[-1]
+        yield "_sum", {}, self._sum
+
+
+class Timer:
+    """Observes how long its `with` block took."""
+
+    __slots__ = ("_histogram", "_started")
+
+    def __init__(self, histogram: Histogram) -> None:
+        self._histogram = histogram
+
+    def __enter__(self) -> None:
+        self._started = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._histogram.observe(time.perf_counter() - self._started)
+
+
+S = TypeVar("S", bound=Counter | Gauge | Histogram)
+
+
+class Family(Generic[S]):
+    """One metric of one workspace: a series for each combination of labels that was used."""
+
+    def __init__(self, description: Description, workspace: str, new: Callable[[], S]) -> None:
         self.description = description
-        self._metric: M = metric
         self._workspace = workspace
-        self._children: dict[tuple[str, ...], M] = {}
+        self._new: Callable[[], S] = new
+        self._series: dict[tuple[str, ...], S] = {}
 
-    def of(self, *values: str) -> M:
-        child = self._children.get(values)
-        if child is None:
-            child = self._children[values] = self._metric.labels(self._workspace, *values)
-        return child
+    def of(self, *values: str) -> S:
+        series = self._series.get(values)
+        if series is None:
+            series = self._series[values] = self._new()
+        return series
 
     def drop(self, *values: str) -> None:
         """Ends all series whose first labels have these values."""
-        for known in [child for child in self._children if child[: len(values)] == values]:
-            del self._children[known]
-            self._metric.remove(self._workspace, *known)
+        for known in [known for known in self._series if known[: len(values)] == values]:
+            del self._series[known]
+
+    def collect(self) -> Iterable[Metric]:
+        name = self.description.name.removesuffix("_total")
+        metric = Metric(name, self.description.help, self.description.kind)
+        for values, series in self._series.items():
+            labels = dict(zip(("workspace", *self.description.labels), (self._workspace, *values), strict=True))
+            for suffix, more, value in series.samples():
+                metric.add_sample(name + suffix, {**labels, **more}, value)
+        return [metric]
+
+
+# --- what is measured ------------------------------------------------------------------------------------------------
 
 
 class Metrics:
@@ -73,7 +152,7 @@ class Metrics:
     def __init__(self, workspace: str) -> None:
         self._workspace = workspace
         self._registry = CollectorRegistry()
-        self._families: list[Family[Counter] | Family[Gauge] | Family[Histogram]] = []
+        self._families: list[Family[Any]] = []
 
         gauge, counter, histogram = self._gauge, self._counter, self._histogram
         self._objects = gauge("freshgate_objects", "Objects in memory.", "source", "state")
@@ -248,18 +327,17 @@ class Metrics:
     # --- defining them -------------------------------------------------------------------------------------------
 
     def _gauge(self, name: str, text: str, *labels: str) -> Family[Gauge]:
-        metric = Gauge(name, text, ("workspace", *labels), registry=self._registry)
-        return self._keep(Family(metric, Description(name, "gauge", text, labels), self._workspace))
+        return self._keep(Family(Description(name, "gauge", text, labels), self._workspace, Gauge))
 
     def _counter(self, name: str, text: str, *labels: str) -> Family[Counter]:
-        metric = Counter(name, text, ("workspace", *labels), registry=self._registry)
-        return self._keep(Family(metric, Description(name, "counter", text, labels), self._workspace))
+        return self._keep(Family(Description(name, "counter", text, labels), self._workspace, Counter))
 
     def _histogram(self, name: str, text: str, *labels: str, buckets: Sequence[float]) -> Family[Histogram]:
-        metric = Histogram(name, text, ("workspace", *labels), registry=self._registry, buckets=buckets)
-        return self._keep(Family(metric, Description(name, "histogram", text, labels), self._workspace))
+        new = partial(Histogram, buckets)
+        return self._keep(Family(Description(name, "histogram", text, labels), self._workspace, new))
 
-    def _keep(self, family: Family[M]) -> Family[M]:
+    def _keep(self, family: Family[S]) -> Family[S]:
+        self._registry.register(family)
         self._families.append(family)
         return family
 

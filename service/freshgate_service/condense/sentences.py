@@ -25,10 +25,11 @@ _END = re.compile(
 )
 _ABBREVIATION = re.compile(
     r"(?<![^\s(\[\"'“‘])"
-    r"(?:[^\W\d_]|\d{1,3}|[a-z](?:\.[a-z])+|mr|mrs|ms|dr|prof|st|sr|jr|vs|etc|inc|ltd|co|corp|nr|vol|fig|approx|ca|cf|al"
+    r"(?:[^\W\d_]|[a-z](?:\.[a-z])+|mr|mrs|ms|dr|prof|st|sr|jr|vs|etc|inc|ltd|co|corp|nr|vol|fig|approx|ca|cf|al"
     r"|dept|est|jan|feb|mar|apr|jun|jul|aug|sep|sept|oct|nov|dec|bzw|usw|bspw|evtl|ggf|str|tel)\.$",
     re.IGNORECASE,
 )
+_LIST_MARKER = re.compile(r"\s*\(?\d{1,3}\.")
 _BEFORE_A_NUMBER = re.compile(r"(?<!\w)(?:no|nos|art|sec|ch|eq|pp?|§)\.$", re.IGNORECASE)
 _LONGEST_ABBREVIATION = 12
 _WRAPPED = 60
@@ -73,4 +74,6 @@ def _ends_here(text: str, start: int, match: re.Match[str]) -> bool:
     near = max(start, match.end() - _LONGEST_ABBREVIATION), match.end()
     if following.isdigit() and _BEFORE_A_NUMBER.search(text, *near):
         return False
-    return not (following.islower() or _ABBREVIATION.search(text, *near))
+    if following.islower() or _ABBREVIATION.search(text, *near):
+        return False
+    return not _LIST_MARKER.fullmatch(text, start, match.end())

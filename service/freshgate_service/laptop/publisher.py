@@ -66,6 +66,9 @@ class ManifestPublisher:
         """Compiles the manifests as they stand. Raises ConfigRefused where nothing good is left."""
         stamp = datetime.now(UTC)  # before the folder is read: what is in force is at least as new
         self._manifests = load_directory(self._place.manifests, self._manifests if self._config else None)
+        if self._manifests.unknown:
+            # A file that was never read could hold anything, a Deny or a source whose memory would be purged.
+            raise ConfigRefused("\n".join(f"{each.place}: {each.problem}" for each in self._manifests.problems))
         secrets = self._secrets()
         compilation = self._compiled(stamp, secrets)
         self.refusals = (

@@ -115,12 +115,12 @@ def search_answer(items: Sequence[domain.Item]) -> SearchAnswer:
 
 
 def item_answer(item: domain.Item) -> ItemAnswer:
+    key, record = item.key, item.content
     answer: ItemAnswer = {
-        "id": item.key.text,
-        "source_name": item.key.source,
+        "id": key.text,
+        "source_name": key.source,
         "freshness": freshness_answer(item.freshness),
     }
-    record = item.content
     if record is not None:
         answer["title"] = record.title
         answer["summary"] = record.summary

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from freshgate_crds.compiled import Revision
 from freshgate_service.domain import Asker, Principal
-from freshgate_service.logs import get_logger
+from freshgate_service.logs import Direct
 
 
 class Audit:
@@ -18,7 +18,7 @@ class Audit:
 
     def __init__(self, key: bytes | None = None) -> None:
         self._keyed = hmac.new(key or secrets.token_bytes(32), digestmod="sha256")
-        self._log = get_logger("audit").bind()
+        self._log = Direct("audit")
 
     def write(
         self,
@@ -32,20 +32,22 @@ class Audit:
         states: Sequence[str],
         seconds: float,
     ) -> None:
-        for_whom = {} if asker.on_behalf_of is None else {"on_behalf_of": _named(asker.on_behalf_of)}
-        self._log.info(
-            "question",
-            route=route,
-            principal=_named(asker.principal),
-            **for_whom,
-            workspace_uid=revision.workspace_uid,
-            revision=revision.counter,
-            asked=self._hash(asked),
-            outcome=outcome,
-            ids=ids,
-            states=states,
-            milliseconds=round(seconds * 1000, 3),
-        )
+        if not self._log.enabled:
+            return
+        line = {
+            "route": route,
+            "principal": _named(asker.principal),
+            "workspace_uid": revision.workspace_uid,
+            "revision": revision.counter,
+            "asked": self._hash(asked),
+            "outcome": outcome,
+            "ids": ids,
+            "states": states,
+            "milliseconds": round(seconds * 1000, 3),
+        }
+        if asker.on_behalf_of is not None:
+            line["on_behalf_of"] = _named(asker.on_behalf_of)
+        self._log.info("question", line)
 
     def _hash(self, asked: str) -> str:
         keyed = self._keyed.copy()

@@ -132,12 +132,10 @@ class Verifier:
     def asker(self, headers: CIMultiDictProxy[str]) -> Asker:
         """Who sends a request with these headers. Raises Unauthenticated, or InvalidRequest where two verified tokens
         do not fit together."""
-        bearer, person = bearer_of(headers), _only(headers, ON_BEHALF_OF)
-        now = self._now()
-        digest = _digest(bearer, person)
+        now, digest = self._now(), _digest(headers)
         known = self._remembered.get(digest)
         if known is None:
-            known = self._verify(bearer) if person is None else self._verify_pair(bearer, person)
+            known = self._verify_all(bearer_of(headers), _only(headers, ON_BEHALF_OF))
             known.check(now)
             self._remember(digest, known)
         else:
@@ -150,7 +148,9 @@ class Verifier:
         if len(self._remembered) > REMEMBERED_TOKENS:
             self._remembered.popitem(last=False)
 
-    def _verify_pair(self, bearer: str, on_behalf_of: str) -> Verified:
+    def _verify_all(self, bearer: str, on_behalf_of: str | None) -> Verified:
+        if on_behalf_of is None:
+            return self._verify(bearer)
         agent, person = self._verify(bearer), self._verify(on_behalf_of)
         if agent.asker.on_behalf_of or person.asker.on_behalf_of:
             raise InvalidRequest(f"name the person either by a token with `act` or by {ON_BEHALF_OF}, not by both")
@@ -226,10 +226,10 @@ def _only(headers: CIMultiDictProxy[str], name: str) -> str | None:
     return values[0] if values else None
 
 
-def _digest(bearer: str, on_behalf_of: str | None) -> bytes:
-    """No header holds a line feed, so no two pairs share a digest."""
-    pair = bearer if on_behalf_of is None else f"{bearer}\n{on_behalf_of}"
-    return hashlib.sha256(pair.encode("ascii")).digest()
+def _digest(headers: CIMultiDictProxy[str]) -> bytes:
+    """Of all that says who asks. No header holds a line feed, so no two requests share one by chance of their parts."""
+    said = [*headers.getall("Authorization", ()), "", *headers.getall(ON_BEHALF_OF, ())]
+    return hashlib.sha256("\n".join(said).encode("utf-8", "surrogateescape")).digest()
 
 
 # --- from claims to askers -------------------------------------------------------------------------------------------

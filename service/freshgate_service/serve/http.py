@@ -5,25 +5,27 @@ from collections.abc import Mapping
 
 import orjson
 from aiohttp import hdrs, web
+from multidict import CIMultiDict
 
 from freshgate_service.serve.refusals import Refusal
 
 BODY_SECONDS = 10.0
 
-_HEADERS: Mapping[str, str] = {
-    hdrs.CONTENT_TYPE: "application/json",
-    hdrs.CACHE_CONTROL: "no-store",
-    hdrs.SERVER: "freshgate",
-}
+_HEADERS = CIMultiDict(
+    {hdrs.CONTENT_TYPE: "application/json", hdrs.CACHE_CONTROL: "no-store", hdrs.SERVER: "freshgate"}
+)
 
 
 def reply(answer: object, status: int = 200) -> web.Response:
     return raw_reply(orjson.dumps(answer), status)
 
 
-def raw_reply(body: bytes, status: int = 200, headers: Mapping[str, str] = {}) -> web.Response:
+def raw_reply(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
     """One set of headers for all; `headers` come on top, or in their place."""
-    return web.Response(body=body, status=status, headers={**_HEADERS, **headers})
+    response = web.Response(body=body, status=status, headers=_HEADERS)
+    if headers:
+        response.headers.update(headers)
+    return response
 
 
 def refuse(refusal: Refusal) -> web.Response:

@@ -8,7 +8,7 @@ from freshgate_service.domain import Asker, Item, SourceInfo
 
 
 class Pipeline(Protocol):
-    """Answers questions. Raises ConfigBehind, EntitlementsExpired, InvariantViolation."""
+    """Answers questions. Raises NotReady, ConfigBehind, EntitlementsExpired, StoreUnavailable, InvariantViolation."""
 
     @property
     def revision(self) -> Revision:

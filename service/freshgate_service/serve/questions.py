@@ -37,9 +37,9 @@ class Questions:
             record.returned([] if item is None else [item])
         return item
 
-    def sources(self, exchange: Exchange) -> Sequence[SourceInfo]:
+    async def sources(self, exchange: Exchange) -> Sequence[SourceInfo]:
         with _OnRecord(self, exchange, "") as record:
-            sources = self.pipeline.sources(exchange.verified)
+            sources = await self.pipeline.sources(exchange.verified)
             record.ids = [source.name for source in sources]
         return sources
 

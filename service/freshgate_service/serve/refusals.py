@@ -18,6 +18,7 @@ from freshgate_service.errors import (
     EntitlementsExpired,
     InvalidRequest,
     InvariantViolation,
+    NotReady,
     Overloaded,
     StoreUnavailable,
     Unauthenticated,
@@ -59,6 +60,7 @@ UNAUTHENTICATED = Refusal(401, "unauthenticated", "A valid bearer token is neede
 _OURS: Mapping[type[Exception], Refusal] = {
     ConfigBehind: Refusal(503, "config_behind", "This instance does not have the newest configuration yet.", _SOON),
     EntitlementsExpired: Refusal(503, "entitlements_expired", "Nobody has vouched for the entitlements lately.", _SOON),
+    NotReady: Refusal(503, "not_ready", "This instance has not loaded everything yet.", _SOON),
     StoreUnavailable: Refusal(503, "store_unavailable", "The store does not answer.", _SOON),
     Overloaded: Refusal(503, "overloaded", "Too many requests are under way; try again soon.", _SOON),
     InvariantViolation: Refusal(500, "invariant_violated", "The answer broke a promise of this service: withheld."),

@@ -7,11 +7,13 @@ backwards is taken out here, once, before anything else sees the record.
 import re
 from unicodedata import category
 
+# It begins with one class of characters, and so does _UNWANTED: that is what the engine scans fast.
 _ESCAPE = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
-    r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # OSC: titles, links
-    r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c]*(?:\x1b\\|\x9c)"  # DCS, SOS, PM, APC
-    r"|\x1b[ -/]*[0-~]"
+    r"[\x1b\x90\x98\x9b\x9d-\x9f](?:"
+    r"(?:(?<=\x1b)\[|(?<=\x9b))[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
+    r"|(?:(?<=\x1b)\]|(?<=\x9d))[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # OSC: titles, links
+    r"|(?:(?<=\x1b)[PX^_]|(?<=[\x90\x98\x9e\x9f]))[^\x1b\x9c]*(?:\x1b\\|\x9c)"  # DCS, SOS, PM, APC
+    r"|(?<=\x1b)[ -/]*[0-~])"
 )
 
 _BREAKS = "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
@@ -24,7 +26,6 @@ _INVISIBLE = (
     "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180e\u200b\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0\ufff0-\ufffc"
     "\ufe00-\ufe0d\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # selectors, tags
 )
-# One class and no alternatives: that is what the regular expression engine scans fast.
 _UNWANTED = re.compile(f"[{_BREAKS}{_BROKEN}{_SELECTORS}{_JOINERS}{_INVISIBLE}]")
 _IS_BROKEN = re.compile(f"[{_BROKEN}]")
 _IS_JOINER = re.compile(f"[{_JOINERS}]")
@@ -37,11 +38,9 @@ _ASCII = {code: "\n" if chr(code) in _BREAKS else None for code in (*range(32), 
 def clean(text: str) -> str:
     """Without escape sequences, controls, and what changes direction or is invisible; line breaks are \\n."""
     text = text.replace("\r\n", "\n")
-    if not text.isprintable():
-        text = _ESCAPE.sub("", text)
     if text.isascii():
-        return text.translate(_ASCII)
-    return _UNWANTED.sub(_replacement, text)
+        return (_ESCAPE.sub("", text) if "\x1b" in text else text).translate(_ASCII)
+    return _UNWANTED.sub(_replacement, _ESCAPE.sub("", text))
 
 
 def _replacement(match: re.Match[str]) -> str:

@@ -1,8 +1,9 @@
 """What the store's rows look like, there and back."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 from freshgate_service.domain import (
@@ -11,9 +12,9 @@ from freshgate_service.domain import (
     Change,
     Clock,
     ClockMoved,
-    Condensed,
     Confirmation,
     Deleted,
+    Lease,
     MemoryObject,
     Name,
     ObjectKey,
@@ -63,39 +64,57 @@ def decode_object(row: Row) -> MemoryObject:
     )
 
 
-def encode_lines(batch: Batch) -> list[list[Any]]:
-    """The batch by columns: kind, source, record id, version, content hash, access hash, then the columns CONTENT."""
-    lines = [
-        *(_confirmation(confirmation) for confirmation in batch.confirmations),
-        *(_put(put) for put in batch.puts),
-        *(("delete", *key, *[None] * 9) for key in batch.deletions),
-    ]
-    return columns(lines, 12)
+def encode(rows: Iterable[object]) -> str:
+    return json.dumps(list(rows), ensure_ascii=False)
 
 
-def columns(rows: Iterable[Sequence[Any]], width: int) -> list[list[Any]]:
-    """Rows as the arrays that `unnest` takes."""
-    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
+def encode_keys(keys: Iterable[ObjectKey]) -> str:
+    return encode(key._asdict() for key in keys)
 
 
-def _confirmation(confirmation: Confirmation) -> Row:
-    key, version, content_hash, access_hash = confirmation
-    return ("confirm", *key, version, content_hash, access_hash, *[None] * 6)
+def encode_leases(leases: Iterable[Lease]) -> str:
+    return encode(lease._asdict() for lease in leases)
 
 
-def _put(put: Put) -> Row:
+def encode_guards(leases: Mapping[ObjectKey, Lease]) -> str:
+    return encode({**key._asdict(), **lease._asdict()} for key, lease in leases.items())
+
+
+def encode_lines(batch: Batch) -> str:
+    return encode(
+        chain(
+            map(_confirmation, batch.confirmations),
+            map(_put, batch.puts),
+            ({"kind": "delete", **key._asdict()} for key in batch.deletions),
+        )
+    )
+
+
+def _confirmation(confirmation: Confirmation) -> dict[str, str | None]:
+    return {
+        "kind": "confirm",
+        **confirmation.key._asdict(),
+        "version": confirmation.version,
+        "content_hash": confirmation.content_hash,
+        "access_hash": confirmation.access_hash,
+    }
+
+
+def _put(put: Put) -> dict[str, str | None]:
     record, condensed = put.record, put.condensed
-    hashes = (put.version, record.content_hash, record.access_hash)
-    return ("put", *record.key, *hashes, record.title, *_content(put, condensed))
-
-
-def _content(put: Put, condensed: Condensed) -> Iterator[str | None]:
-    access = put.record.access
-    yield condensed.summary
-    yield put.record.url
-    yield json.dumps(dict(access.attributes))
-    yield _encode_readers(access.readers)
-    yield condensed.condenser
+    return {
+        "kind": "put",
+        **record.key._asdict(),
+        "version": put.version,
+        "content_hash": record.content_hash,
+        "access_hash": record.access_hash,
+        "title": record.title,
+        "summary": condensed.summary,
+        "url": record.url,
+        "attributes": json.dumps(dict(record.access.attributes)),
+        "readers": _encode_readers(record.access.readers),
+        "condenser": condensed.condenser,
+    }
 
 
 def _encode_readers(readers: Readers) -> str:

@@ -4,12 +4,15 @@ Two rules make it right under any interleaving. All that a write compares stands
 locked before anything else of the object is touched, so the comparison is made against what is there when the write
 applies, not when it began. And rows are locked in the order of their names, leases first, so that two writers never
 wait for each other.
+
+Rows travel to Postgres as one JSON array. Arrays of Postgres would make the driver ask about their types first, and
+change a setting of the session to do so.
 """
 
 # ruff: noqa: S608 - what is put together here are constants of this file
 
 CLOCK = """
-    source, record_id, confirmed_at, (outdated_at IS NOT NULL) AS outdated, version,
+    source, record_id, confirmed_at, coalesce(outdated_at >= confirmed_at, false) AS outdated, version,
     content_hash, access_hash, spec_hash, change"""
 
 CONTENT = "title, summary, url, attributes, readers, condenser"
@@ -66,15 +69,14 @@ _WAKE = "pg_notify('freshgate_' || $1::integer, '')"
 
 _CHANGED = "change = nextval('freshgate.changes'), changed_in = pg_current_xact_id()"
 
-# $1 workspace, $2 start of the read, $3 reading spec, $4–$15 the lines, $16–$19 the leases of some of their objects.
+# $1 workspace, $2 start of the read, $3 reading spec, $4 lines, $5 leases of some of their objects.
 WRITE = f"""
 WITH line AS MATERIALIZED (
-    SELECT * FROM unnest(
-        $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
-        $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[]
-    ) AS line (kind, source, record_id, version, content_hash, access_hash, {CONTENT})
+    SELECT * FROM json_to_recordset($4::json) AS line (
+        kind text, source text, record_id text, version text, content_hash text, access_hash text,
+        title text, summary text, url text, attributes text, readers text, condenser text)
 ), lease AS MATERIALIZED (
-    SELECT * FROM unnest($16::text[], $17::text[], $18::text[], $19::bigint[]) AS lease (source, record_id, name, token)
+    SELECT * FROM json_to_recordset($5::json) AS lease (source text, record_id text, name text, token bigint)
 ), held AS MATERIALIZED (
     SELECT lease.* FROM freshgate.leases JOIN lease USING (name, token)
     WHERE leases.workspace = $1 ORDER BY name FOR UPDATE OF leases
@@ -124,8 +126,9 @@ FROM (TABLE confirmed UNION ALL TABLE replaced) AS clocks LEFT JOIN content USIN
 # began before it may still be on its way.
 MARK_OUTDATED = f"""
 WITH locked AS MATERIALIZED (
-    SELECT source, record_id FROM freshgate.clocks JOIN unnest($3::text[], $4::text[]) AS line (source, record_id)
-    USING (source, record_id) WHERE workspace = $1 ORDER BY source, record_id FOR UPDATE OF clocks
+    SELECT source, record_id FROM freshgate.clocks
+    JOIN json_to_recordset($3::json) AS line (source text, record_id text) USING (source, record_id)
+    WHERE workspace = $1 ORDER BY source, record_id FOR UPDATE OF clocks
 ), clocks AS (
     UPDATE freshgate.clocks SET outdated_at = $2, {_CHANGED} FROM locked
     WHERE workspace = $1 AND (clocks.source, clocks.record_id) = (locked.source, locked.record_id)
@@ -167,7 +170,7 @@ FROM newest WHERE id = $1"""
 CLAIM = """
 INSERT INTO freshgate.leases AS lease (workspace, name, holder, token, expires_at)
 SELECT $1, name, $2, nextval('freshgate.tokens'), freshgate.now() + $4
-FROM (SELECT DISTINCT name FROM unnest($3::text[]) AS wanted (name) ORDER BY name) AS wanted
+FROM (SELECT DISTINCT name FROM json_array_elements_text($3::json) AS wanted (name) ORDER BY name) AS wanted
 ON CONFLICT (workspace, name) DO UPDATE
 SET holder = excluded.holder, token = nextval('freshgate.tokens'), expires_at = excluded.expires_at
 WHERE lease.expires_at <= freshgate.now()
@@ -175,12 +178,12 @@ RETURNING name, token"""
 
 _OURS = """
 WITH ours AS MATERIALIZED (
-    SELECT name FROM freshgate.leases JOIN unnest($2::text[], $3::bigint[]) AS lease (name, token) USING (name, token)
-    WHERE workspace = $1 ORDER BY name FOR UPDATE OF leases
+    SELECT name FROM freshgate.leases JOIN json_to_recordset($2::json) AS lease (name text, token bigint)
+    USING (name, token) WHERE workspace = $1 ORDER BY name FOR UPDATE OF leases
 )"""
 
 RENEW = f"""{_OURS}
-UPDATE freshgate.leases SET expires_at = freshgate.now() + $4 FROM ours
+UPDATE freshgate.leases SET expires_at = freshgate.now() + $3 FROM ours
 WHERE workspace = $1 AND leases.name = ours.name RETURNING leases.name, token"""
 
 RELEASE = f"""{_OURS}

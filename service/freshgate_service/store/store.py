@@ -96,17 +96,15 @@ class Store:
     async def write(self, batch: Batch) -> list[Change]:
         """Names an object once at most. What is not returned did not apply: a later read stands in the store, its lease
         was lost, or the store holds something else than what was confirmed. Gives the batch's leases back."""
-        leases = [(*key, *lease) for key, lease in batch.leases.items()]
-        lines, held = rows.encode_lines(batch), rows.columns(leases, 4)
+        lines, guards = rows.encode_lines(batch), rows.encode_guards(batch.leases)
         applied = await self._fetch(
-            statements.WRITE, self._workspace, batch.read_started, batch.spec_hash, *lines, *held
+            statements.WRITE, self._workspace, batch.read_started, batch.spec_hash, lines, guards
         )
         return [rows.decode(row) for row in applied]
 
     async def mark_outdated(self, keys: Sequence[ObjectKey], listed_at: float) -> list[Change]:
         """Until a read that began after `listed_at` is written."""
-        columns = rows.columns(keys, 2)
-        marked = await self._fetch(statements.MARK_OUTDATED, self._workspace, listed_at, *columns)
+        marked = await self._fetch(statements.MARK_OUTDATED, self._workspace, listed_at, rows.encode_keys(keys))
         return [rows.decode(row) for row in marked]
 
     async def purge_source(self, source: str) -> None:
@@ -122,18 +120,17 @@ class Store:
 
     async def claim(self, names: Sequence[str], seconds: float) -> dict[str, Lease]:
         """Those that nobody holds, this process included."""
-        claimed = await self._fetch(statements.CLAIM, self._workspace, self._holder, names, seconds)
+        claimed = await self._fetch(statements.CLAIM, self._workspace, self._holder, rows.encode(names), seconds)
         return {name: Lease(name, token) for name, token in claimed}
 
     async def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
         """Those that are still ours; they end so many seconds from now."""
-        columns = rows.columns(leases, 2)
-        renewed = await self._fetch(statements.RENEW, self._workspace, *columns, seconds)
+        renewed = await self._fetch(statements.RENEW, self._workspace, rows.encode_leases(leases), seconds)
         return [Lease(name, token) for name, token in renewed]
 
     async def release(self, leases: Sequence[Lease]) -> None:
         if leases:
-            await self._fetch(statements.RELEASE, self._workspace, *rows.columns(leases, 2))
+            await self._fetch(statements.RELEASE, self._workspace, rows.encode_leases(leases))
 
     # sources and revisions
 

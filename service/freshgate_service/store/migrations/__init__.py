@@ -18,6 +18,14 @@ SECONDS = 120.0
 """For the wait on another process's migration, and for one step."""
 
 
+# Both look at the catalog itself: to_regclass may answer from before the lock was waited for.
+HAS_SCHEMA = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'freshgate')"
+HAS_TABLES = """
+SELECT EXISTS (
+    SELECT FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE nspname = 'freshgate' AND relname = 'alembic_version')"""
+
+
 async def migrate(connection: asyncpg.Connection) -> None:
     """Needs a role that may create the schema `freshgate` in its database, or that owns one of this name."""
     if not _is_behind(await _revision(connection)):
@@ -26,13 +34,13 @@ async def migrate(connection: asyncpg.Connection) -> None:
         await connection.execute("SELECT pg_advisory_xact_lock(hashtext('freshgate migrations'))", timeout=SECONDS)
         revision = await _revision(connection)
         if _is_behind(revision):
-            if await connection.fetchval("SELECT to_regnamespace('freshgate') IS NULL"):
+            if not await connection.fetchval(HAS_SCHEMA):
                 await connection.execute("CREATE SCHEMA freshgate")
             await connection.execute(_render(revision), timeout=SECONDS)
 
 
 async def _revision(connection: asyncpg.Connection) -> str | None:
-    if await connection.fetchval("SELECT to_regclass('freshgate.alembic_version') IS NULL"):
+    if not await connection.fetchval(HAS_TABLES):
         return None
     revision: str | None = await connection.fetchval("SELECT version_num FROM freshgate.alembic_version")
     return revision
