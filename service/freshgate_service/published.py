@@ -6,6 +6,7 @@ this form, and asks for the next one.
 
 import asyncio
 import gzip
+import zlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +44,7 @@ def parse(text: bytes) -> Config:
         config = Config.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(step) for step in first["loc"])
+        where = ".".join(str(step) for step in first["loc"]) or CONFIG_FILE
         raise ConfigRefused(f"{where}: {first['msg']}; publish with an operator of this version") from None
     if config.format not in READABLE_FORMATS:
         readable = " or ".join(map(str, READABLE_FORMATS))
@@ -66,7 +67,7 @@ class MountedSecret:
             text = gzip.decompress(files.pop(CONFIG_FILE))
         except KeyError:
             raise ConfigRefused(f"{CONFIG_FILE} is missing from the mounted Secret") from None
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise ConfigRefused(f"{CONFIG_FILE} cannot be read: {type(error).__name__}") from None
         credentials = {name: value.decode(errors="replace").strip() for name, value in files.items()}
         return Published(parse(text), credentials)

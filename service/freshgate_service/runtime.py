@@ -13,7 +13,7 @@ from typing import Self
 from freshgate_crds.compiled import Config, Revision, Source, credentials_of
 from freshgate_service.clock import StoreClock, boottime
 from freshgate_service.condense.extractive import Extractive
-from freshgate_service.domain import Asker, Change, Deleted, Item, Now, SourceInfo, SourceState, freshness
+from freshgate_service.domain import Asker, Change, Condenser, Deleted, Item, Now, SourceInfo, SourceState, freshness
 from freshgate_service.errors import ConfigRefused, CursorLost, NotReady, StoreUnavailable
 from freshgate_service.logs import get_logger
 from freshgate_service.memory import Memory
@@ -78,7 +78,7 @@ class Engine:
             journal=store,
             memory=self.memory,
             readers=self.readers,
-            condenser=Extractive(),
+            condenser=_condenser(published.config),
             clock=self.clock,
             catch_up=self.catch_up,
             metrics=metrics,
@@ -176,11 +176,19 @@ class Engine:
             now = _credentials_of(spec, published.credentials)
             if known is None or known.spec != spec or now != _credentials_of(spec, old):
                 self.metrics.declare_source(name)
-                self.readers[name] = build_reader(
-                    spec, published.credentials, self.options.boottime, allow_loopback=self.options.allow_loopback
-                )
-                if known is not None:
+                self._replace_reader(spec, published.credentials)
+                if known is not None and self.readers[name] is not known:
                     await known.close()
+
+    def _replace_reader(self, spec: Source, credentials: Mapping[str, str]) -> None:
+        """A source that cannot be read is refused by itself: the one before it stays, and so do all others."""
+        try:
+            self.readers[spec.name] = build_reader(
+                spec, credentials, self.options.boottime, allow_loopback=self.options.allow_loopback
+            )
+        except ConfigRefused as refused:
+            self.metrics.config_rejected()
+            log.error("source_refused", source=spec.name, problem=str(refused))
 
     # following the store
 
@@ -331,7 +339,6 @@ class Runtime:
     # following what is published
 
     async def _run(self) -> None:
-        self._declare(self.published)
         await self._boot()
         async for news in self._publisher.changes():
             if isinstance(news, ConfigRefused):
@@ -340,14 +347,23 @@ class Runtime:
                 await self._take(news)
 
     async def _boot(self) -> None:
-        """Until the store can be reached. A configuration that comes meanwhile waits its turn."""
+        """Until the store can be reached, by the newest configuration there is."""
         while self._engine is None:
             try:
                 self._engine = await Engine.open(self.published, self._options, self._metrics)
-            except StoreUnavailable as error:
+            except (StoreUnavailable, ConfigRefused) as error:
                 log.warning("waiting_for_store", problem=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
+                self._look_again()
+        self._declare(self.published)
         self.loaded.set()
+
+    def _look_again(self) -> None:
+        try:
+            self.published = self._publisher.current()
+            self._in_force(self.published.config)
+        except ConfigRefused as refused:
+            self._refuse(refused)
 
     async def _take(self, published: Published) -> None:
         """The last good form stays in force where the next one cannot be obeyed, or its store not be reached."""
@@ -379,6 +395,12 @@ class Runtime:
         valid_until = config.entitlements.stamp.timestamp() + config.entitlements.max_age_seconds
         self._metrics.entitlements_valid_until(valid_until)
         log.info("config_in_force", revision=config.revision.counter, sources=len(config.sources))
+
+
+def _condenser(config: Config) -> Condenser:
+    if config.condenser.anthropic_model is not None:
+        raise ConfigRefused("spec.condenser: this version condenses with Extractive only; leave the condenser out")
+    return Extractive()
 
 
 async def store_of(published: Published, *, holder: str) -> Store:

@@ -1,5 +1,6 @@
 """One process that serves one workspace: the runtime behind both ports, from start to a clean end."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,11 +10,17 @@ from aiohttp import web
 
 from freshgate_crds.compiled import KUBERNETES_ISSUER
 from freshgate_service.domain import Name, SourceState
+from freshgate_service.errors import ConfigRefused
+from freshgate_service.logs import get_logger
 from freshgate_service.metrics import Metrics
 from freshgate_service.published import MountedSecret, Publisher
 from freshgate_service.runtime import Options, Runtime
 from freshgate_service.serve import app, listen, ops
 from freshgate_service.serve.auth import Verifier
+
+WAIT_SECONDS = 2.0
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +100,29 @@ class Service:
 
 async def serve_published(folder: Path, where: Listen, *, sidecar: bool, holder: str, scrape: "Scrape") -> None:
     """What the image runs, on the configuration that the operator published into a mounted Secret."""
-    service = Service.of(MountedSecret(folder), Options(holder=holder, runs_loop=not sidecar))
-    await service.run(where, scrape.access(), app.Settings())
+    publisher, access = MountedSecret(folder), scrape.access()
+    await _until_published(publisher, where, access)
+    service = Service.of(publisher, Options(holder=holder, runs_loop=not sidecar))
+    await service.run(where, access, app.Settings())
+
+
+async def _until_published(publisher: Publisher, where: Listen, access: ops.Access) -> None:
+    """Live and not ready, for as long as there is nothing to obey: a restart would not mend it."""
+    waiting = ops.build(
+        Metrics(""), Verifier(()), lambda: ops.Status(ready=False, revision=None, config_format=None), access
+    )
+    async with listen.listening(waiting, where.ops_host, where.ops_port):
+        while (problem := _problem_of(publisher)) is not None:
+            log.error("config_refused", problem=problem)
+            await asyncio.sleep(WAIT_SECONDS)
+
+
+def _problem_of(publisher: Publisher) -> str | None:
+    try:
+        publisher.current()
+    except ConfigRefused as refused:
+        return str(refused)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,12 +182,12 @@ async def test_a_class_table_that_leaks_ends_in_an_error_too(made):
     await two_regions(made)
     everything = frozenset(range(1, 3))
     with (
-        mock.patch.object(made.engine.memory._classes, "classes_of", lambda _: everything),
+        mock.patch.object(made.engine.memory._classes, "classes_of", return_value=everything),
         pytest.raises(InvariantViolation),
     ):
         await made.ask(ANA, "refund")
     with (
-        mock.patch.object(made.engine.memory._classes, "classes_of", lambda _: everything),
+        mock.patch.object(made.engine.memory._classes, "classes_of", return_value=everything),
         pytest.raises(InvariantViolation),
     ):
         await made.engine.pipeline.fetch(ANA, "tickets", "2")
@@ -211,9 +211,7 @@ async def test_past_their_validity_no_query_is_answered(made):
 @pytest.mark.promise("CON-3")
 async def test_a_process_that_is_behind_waits_and_then_does_not_answer(made):
     await two_regions(made)
-    await made.engine.store.admit_revision(
-        Revision(workspace_uid="uid", counter=9), made.config.entitlements.stamp
-    )
+    await made.engine.store.admit_revision(Revision(workspace_uid="uid", counter=9), made.config.entitlements.stamp)
     made.engine.highest = await made.engine.store.highest_revision()
     with mock.patch("freshgate_service.pipeline.BEHIND_SECONDS", 0.0), pytest.raises(ConfigBehind):
         await made.ask(ANA, "refund")
@@ -386,6 +384,19 @@ async def test_a_malformed_record_fails_alone_and_says_which_path(made):
     state = (await made.engine.store.source_states())["tickets"]
     assert "region" in str(state.last_error)
     assert state.complete
+
+
+@pytest.mark.promise("ENT-6")
+async def test_replay_6_readers_that_went_missing_deny_and_the_platform_team_is_told(made):
+    ana = person("ana", "owners")
+    made.upstreams["tickets"].put("1", title="refund", owner="ana")
+    await made.loop()
+    assert states(await made.ask(ana, "refund")) == {"tickets/1": "fresh"}
+    del made.upstreams["tickets"].records["1"]["owner"]
+    await made.advance(3601)
+    await made.loop()
+    assert await made.ask(ana, "refund") == []
+    assert "owner" in str((await made.engine.store.source_states())["tickets"].last_error)
 
 
 def test_no_stage_of_a_flight_knows_an_asker():

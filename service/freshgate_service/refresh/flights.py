@@ -181,14 +181,15 @@ class _Flight:
             return Finding(Failed(found.reason, str(found)))
         known = self.control.memory.get(key)
         version = self.versions.get(key, known.version if known else None)
+        problem = next(iter(found.problems), "")
         if known is None or known.content_hash != found.content_hash:
             condensed = await self._condense(found, reader.spec.condense_max_words)
-            return Finding(Changed(), put=Put(found, condensed, version))
+            return Finding(Changed(problem), put=Put(found, condensed, version))
         self.control.metrics.condensation_avoided(key.source)
         if known.access_hash == found.access_hash and known.spec_hash == reader.spec.spec_hash:
             confirmation = Confirmation(key, version, found.content_hash, found.access_hash)
-            return Finding(Confirmed(), confirmation=confirmation)
-        return Finding(Changed(), put=Put(found, Condensed(known.summary, known.condenser), version))
+            return Finding(Confirmed(problem), confirmation=confirmation)
+        return Finding(Changed(problem), put=Put(found, Condensed(known.summary, known.condenser), version))
 
     async def _condense(self, record: Record, max_words: int) -> Condensed:
         condensed = await self.control.condenser.condense(record, max_words)

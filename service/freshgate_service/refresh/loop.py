@@ -5,6 +5,7 @@ would tell who else had asked for it. One process at a time runs it, under the l
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -25,13 +26,17 @@ from freshgate_service.logs import get_logger
 from freshgate_service.metrics import Metrics
 from freshgate_service.refresh.breath import Breath
 from freshgate_service.refresh.flights import Flights
-from freshgate_service.refresh.outcome import Failed, Outcome
+from freshgate_service.refresh.outcome import Changed, Confirmed, Failed, Outcome
 from freshgate_service.refresh.ports import Follower, Journal, Reader, Readers, Remembered
 
 T = TypeVar("T")
 
 LEASE = "loop"
 LEASE_SECONDS = 15.0
+TIDY_SECONDS = 3600.0
+TOMBSTONE_SECONDS = 86_400.0
+"""How long a deletion is kept for followers that were cut off. Longer, and they load anew."""
+
 RETRY_SECONDS = 30.0
 """After a failed listing the next try comes this soon, then twice as late each time, never later than the interval."""
 
@@ -58,23 +63,24 @@ class Listing:
 
 @dataclass(slots=True)
 class Failures:
-    """What went wrong in one pass. A record that is malformed fails alone; any other failure is the source's."""
+    """What went wrong in one pass. A record that is malformed fails alone; any other failure is the source's.
+    `told` is the first of it, for the platform team."""
 
-    first: Failed | None = None
+    told: str | None = None
     source_answered: bool = True
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
         for outcome in outcomes:
             if isinstance(outcome, Failed):
-                self.first = self.first or outcome
+                self.told = self.told or f"{outcome.reason}: {outcome.detail}"
                 self.source_answered &= outcome.reason is Reason.RECORD_MALFORMED
+            elif isinstance(outcome, Confirmed | Changed) and outcome.problem:
+                self.told = self.told or f"record incomplete: {outcome.problem}"
 
     def noted_in(self, state: SourceState, at: float) -> SourceState:
         if self.source_answered:
             state = replace(state, last_success=at)
-        if self.first is None:
-            return replace(state, last_error=None, last_error_at=None)
-        return replace(state, last_error=f"{self.first.reason}: {self.first.detail}", last_error_at=at)
+        return replace(state, last_error=self.told, last_error_at=None if self.told is None else at)
 
 
 @dataclass(slots=True)
@@ -90,6 +96,7 @@ class Loop:
     holding: bool = False
     _failures: dict[str, int] = field(default_factory=dict)
     _states: dict[str, SourceState] = field(default_factory=dict)
+    _tidied: float | None = None
 
     async def run(self) -> None:
         """Runs until cancelled. While another process holds the lease it only waits for its turn."""
@@ -133,12 +140,20 @@ class Loop:
         self._states.clear()  # another process may have held the loop since
         try:
             while True:
+                await self._tidy()
                 for name in self.readers():
                     if name not in tasks or tasks[name].done():
                         tasks[name] = asyncio.create_task(self._attend(name), name=f"loop {name}")
                 await asyncio.sleep(1.0)
         finally:
             await asyncio.gather(*(_end(task) for task in tasks.values()))
+
+    async def _tidy(self) -> None:
+        if self._tidied is not None and not self._passed(self._tidied, TIDY_SECONDS):
+            return
+        self._tidied = self.clock.latest()
+        with contextlib.suppress(StoreUnavailable):
+            await self.journal.purge_tombstones(TOMBSTONE_SECONDS)
 
     async def _attend(self, name: str) -> None:
         """One visit. Whatever goes wrong in it, the loop goes on, with this source and with the others."""

@@ -6,11 +6,15 @@ from freshgate_service.domain import Reason
 
 
 class Confirmed(NamedTuple):
-    """Read again, unchanged: only its clock moved."""
+    """Read again, unchanged: only its clock moved. `problem` is what was amiss with the record and left it readable."""
+
+    problem: str = ""
 
 
 class Changed(NamedTuple):
     """Read again, and remembered anew: content, access or both."""
+
+    problem: str = ""
 
 
 class Gone(NamedTuple):
