@@ -32,7 +32,6 @@ BINARIES = Path(postgres.__file__).parent / "pginstall" / "bin"
 
 FASTER_THAN_SAFE = {
     "fsync": "off",
-    "synchronous_commit": "off",
     "full_page_writes": "off",
     "wal_level": "minimal",
     "max_wal_senders": "0",

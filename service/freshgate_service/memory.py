@@ -86,6 +86,8 @@ class Memory:
         self.specs = {source.name: source for source in config.sources}
         if config.ranking != old.ranking:
             self._read_with(config)
+            for key in self.objects:
+                self._document(key)
         self._classes.replace(config.entitlements)
         for name in {*self.specs, *(source.name for source in old.sources)}:
             if self.specs.get(name) != next((s for s in old.sources if s.name == name), None):

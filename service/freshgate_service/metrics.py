@@ -22,7 +22,7 @@ from freshgate_service.domain import Reason, SourceState, State
 REFRESH_RESULTS = ("unchanged", "changed", "deleted", "failed")
 CONDENSERS = ("extractive", "anthropic", "extractive_fallback")
 STAGES = ("entitle", "score", "refresh", "check", "total")
-"""Parts of a query's time; `total` is from the request's last byte to the answer's first."""
+"""Parts of a query's time; `total` holds the others, and what lies between them."""
 
 _REFRESH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _QUERY_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

@@ -150,7 +150,7 @@ class Engine:
             raise ConfigRefused("revision: older than the one in force, which stays")
         self.memory.replace_config(published.config)
         before, self.published = self.published, published
-        self._settled = False
+        self.highest, self._settled = published.config.revision, False
         await self._replace_readers(before.credentials, published)
 
     async def _settle(self) -> None:
@@ -164,7 +164,9 @@ class Engine:
         self._settled = config is self.published.config
 
     def _behind(self) -> bool:
-        return _older(self.published.config.revision, self.highest)
+        """The store has a newer revision, or one of a Workspace that was made anew under this name."""
+        ours = self.published.config.revision
+        return _older(ours, self.highest) or ours.workspace_uid != self.highest.workspace_uid
 
     async def _replace_readers(self, old: Mapping[str, str], published: Published) -> None:
         specs = {source.name: source for source in published.config.sources}

@@ -1,4 +1,4 @@
-"""What tests of serving stand on: signed tokens of made-up issuers, a pipeline with scripted answers, real listening."""
+"""What tests of serving stand on: signed tokens of made-up issuers, scripted answers, real listening."""
 
 import asyncio
 import json
@@ -15,6 +15,11 @@ import aiohttp
 import jwt
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+
 from freshgate_crds.compiled import KUBERNETES_ISSUER, ClaimMapping, Issuer, Revision
 from freshgate_service import logs
 from freshgate_service.domain import (
@@ -34,10 +39,6 @@ from freshgate_service.metrics import Metrics
 from freshgate_service.serve import app as serve_app
 from freshgate_service.serve.auth import Verifier
 from freshgate_service.serve.listen import listening
-from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
-from mcp.client import Client
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
 
 ERAS = ("legacy", "2026-07-28")
 CORP_URL = "https://login.corp.example"

@@ -88,7 +88,7 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     """Asks again and again, five seconds at most."""
     async with asyncio.timeout(5):
-        while not await holds():  # noqa: ASYNC110 - it is Postgres that changes, and Postgres does not tell
+        while not await holds():
             await asyncio.sleep(0.005)
 
 

@@ -74,6 +74,7 @@ def _add_routes(app: web.Application, endpoint: mcp.Endpoint) -> None:
         app.router.add_route(route.method, route.path, route.handler)
         app[METRICS].declare_route(route.label, (200, *rest.COMMON_REFUSALS, *route.refusals))
     app.router.add_route("POST", mcp.PATH, endpoint.handle)
+    app[METRICS].declare_route(mcp.PATH, (200, 202, *rest.COMMON_REFUSALS))
     for name in mcp.OFFERS:
         app[METRICS].declare_route(mcp.route_of(name), (200, 400, 404, 500, 503))
     for path, handler in PUBLIC.items():

@@ -3,8 +3,9 @@
 import asyncio
 import gc
 import signal
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from aiohttp import web
 
@@ -15,8 +16,10 @@ from freshgate_service.serve.refusals import http_refusal, refusal_of
 
 MAX_HEADER_BYTES = 16 * 1024
 """A token that lists many groups is long."""
+BACKLOG = 1024
 SETTLE_SECONDS = 0.5
 """How long open connections may still send a request after the last one was accepted."""
+SETTLE_STEP_SECONDS = 0.05
 ANSWER_SECONDS = 10.0
 """How long requests under way may still take after that: more than a query's deadline."""
 LINGER_SECONDS = 1.0
@@ -74,26 +77,52 @@ async def listening(app: web.Application, host: str, port: int, *, drain_seconds
         max_field_size=MAX_HEADER_BYTES,
         shutdown_timeout=ANSWER_SECONDS,
     )
-    await runner.setup()
-    site = web.TCPSite(runner, host, port, backlog=1024)
-    try:
-        await site.start()
-        yield site.port
-        await _drain(app, runner, site, drain_seconds)
-    finally:
-        await runner.cleanup()
+    with _bind(host, port) as listener:
+        try:
+            await runner.setup()
+            await web.SockSite(runner, listener).start()
+            yield listener.getsockname()[1]
+            await _drain(app, runner, listener, drain_seconds)
+        finally:
+            await runner.cleanup()
 
 
-async def _drain(app: web.Application, runner: web.AppRunner, site: web.TCPSite, seconds: float) -> None:
+def _bind(host: str, port: int) -> socket.socket:
+    """An address; `::` takes IPv4 as well, where the machine can."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    both = host == "::" and socket.has_dualstack_ipv6()
+    listener = socket.create_server((host, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
+    listener.setblocking(False)
+    return listener
+
+
+async def _drain(app: web.Application, runner: web.AppRunner, listener: socket.socket, seconds: float) -> None:
     """Has clients connect anew, then takes no more connections, then waits for those that are open to end."""
     if DRAINING in app:
         app[DRAINING].set()
     await asyncio.sleep(seconds)
-    await site.stop()
+    await _stop_accepting(runner, listener)
+    for _ in range(round(SETTLE_SECONDS / SETTLE_STEP_SECONDS)):
+        # First of all, for a connection that was taken just now shows only a few turns of the loop later.
+        await asyncio.sleep(SETTLE_STEP_SECONDS)
+        if runner.server is None or not runner.server.connections:
+            return
+
+
+async def _stop_accepting(runner: web.AppRunner, listener: socket.socket) -> None:
+    """Closing a server of asyncio drops connections that it has just accepted, and those that wait to be; so these are
+    taken first, and the rest is refused by the kernel, before anything else can happen."""
     loop = asyncio.get_running_loop()
-    end = loop.time() + SETTLE_SECONDS
-    while runner.server and runner.server.connections and loop.time() < end:  # noqa: ASYNC110  # aiohttp tells nobody
-        await asyncio.sleep(0.01)
+    loop.remove_reader(listener)
+    waiting = []
+    with suppress(BlockingIOError):
+        while True:
+            waiting.append(listener.accept()[0])
+    with suppress(OSError):  # where a listening socket cannot be shut down, it is closed a little later
+        listener.shutdown(socket.SHUT_RDWR)
+    if runner.server is not None:
+        for connection in waiting:
+            await loop.connect_accepted_socket(runner.server, connection)
 
 
 # --- errors outside of any route -------------------------------------------------------------------------------------
@@ -105,7 +134,12 @@ class _Connection(web.RequestHandler):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        log.info("bad_request" if status < 500 else "request_failed", status=status, exc_info=exc)
+        if status < 500:
+            log.info("bad_request", status=status, exc_info=exc)
+        else:
+            log.error("request_failed", status=status, exc_info=exc)
+        if request.writer.output_size > 0:
+            raise ConnectionError("part of an answer is on its way already")
         response = refuse(http_refusal(status))
         response.force_close()
         return response

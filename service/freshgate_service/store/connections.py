@@ -65,9 +65,6 @@ class Listener:
                 await self._notified.wait()
         self._notified.clear()
 
-    def wake(self) -> None:
-        self._notified.set()
-
     async def close(self) -> None:
         self._task.cancel()
         await asyncio.wait({self._task})
@@ -84,8 +81,8 @@ class Listener:
         connection = await asyncpg.connect(self._dsn, **_SESSION)
         try:
             connection.add_termination_listener(lambda _: lost.set())
-            await connection.add_listener(self._channel, lambda *_: self.wake())
-            self.wake()  # some may have passed before this
+            await connection.add_listener(self._channel, lambda *_: self._notified.set())
+            self._notified.set()  # some may have passed before this
             await lost.wait()
         finally:
             connection.terminate()

@@ -1,7 +1,7 @@
 """What the store's rows look like, there and back."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
@@ -76,35 +76,23 @@ def encode_leases(leases: Iterable[Lease]) -> str:
     return encode(lease._asdict() for lease in leases)
 
 
-def encode_guards(leases: Mapping[ObjectKey, Lease]) -> str:
-    return encode({**key._asdict(), **lease._asdict()} for key, lease in leases.items())
-
-
 def encode_lines(batch: Batch) -> str:
-    return encode(
-        chain(
-            map(_confirmation, batch.confirmations),
-            map(_put, batch.puts),
-            ({"kind": "delete", **key._asdict()} for key in batch.deletions),
-        )
-    )
+    lines = chain(map(_confirmation, batch.confirmations), map(_put, batch.puts), map(_deletion, batch.deletions))
+    return encode({**line, **key._asdict(), **_guard(batch.leases.get(key))} for key, line in lines)
 
 
-def _confirmation(confirmation: Confirmation) -> dict[str, str | None]:
-    return {
-        "kind": "confirm",
-        **confirmation.key._asdict(),
-        "version": confirmation.version,
-        "content_hash": confirmation.content_hash,
-        "access_hash": confirmation.access_hash,
-    }
+Line = tuple[ObjectKey, dict[str, str | None]]
 
 
-def _put(put: Put) -> dict[str, str | None]:
+def _confirmation(confirmation: Confirmation) -> Line:
+    key, version, content_hash, access_hash = confirmation
+    return key, {"kind": "confirm", "version": version, "content_hash": content_hash, "access_hash": access_hash}
+
+
+def _put(put: Put) -> Line:
     record, condensed = put.record, put.condensed
-    return {
+    return record.key, {
         "kind": "put",
-        **record.key._asdict(),
         "version": put.version,
         "content_hash": record.content_hash,
         "access_hash": record.access_hash,
@@ -115,6 +103,14 @@ def _put(put: Put) -> dict[str, str | None]:
         "readers": _encode_readers(record.access.readers),
         "condenser": condensed.condenser,
     }
+
+
+def _deletion(key: ObjectKey) -> Line:
+    return key, {"kind": "delete"}
+
+
+def _guard(lease: Lease | None) -> dict[str, str | int]:
+    return {} if lease is None else {"lease": lease.name, "token": lease.token}
 
 
 def _encode_readers(readers: Readers) -> str:

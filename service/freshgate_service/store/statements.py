@@ -67,25 +67,25 @@ LEFT JOIN (
 
 _WAKE = "pg_notify('freshgate_' || $1::integer, '')"
 
+# A confirmation from the future vouches for nothing, so any read replaces it.
+_OLDER = "(clocks.confirmed_at < $2 OR clocks.confirmed_at > freshgate.now())"
+
 _CHANGED = "change = nextval('freshgate.changes'), changed_in = pg_current_xact_id()"
 
-# $1 workspace, $2 start of the read, $3 reading spec, $4 lines, $5 leases of some of their objects.
+# $1 workspace, $2 start of the read, $3 reading spec, $4 the lines, each with the lease that guards it, if any.
 WRITE = f"""
 WITH line AS MATERIALIZED (
     SELECT * FROM json_to_recordset($4::json) AS line (
         kind text, source text, record_id text, version text, content_hash text, access_hash text,
-        title text, summary text, url text, attributes text, readers text, condenser text)
-), lease AS MATERIALIZED (
-    SELECT * FROM json_to_recordset($5::json) AS lease (source text, record_id text, name text, token bigint)
+        title text, summary text, url text, attributes text, readers text, condenser text,
+        lease text, token bigint)
 ), held AS MATERIALIZED (
-    SELECT lease.* FROM freshgate.leases JOIN lease USING (name, token)
-    WHERE leases.workspace = $1 ORDER BY name FOR UPDATE OF leases
+    SELECT name FROM freshgate.leases JOIN line ON (name, leases.token) = (line.lease, line.token)
+    WHERE workspace = $1 ORDER BY name FOR UPDATE OF leases
 ), released AS (
-    DELETE FROM freshgate.leases USING held WHERE leases.workspace = $1 AND leases.name = held.name
+    DELETE FROM freshgate.leases USING held WHERE workspace = $1 AND leases.name = held.name
 ), allowed AS MATERIALIZED (
-    SELECT line.* FROM line
-    LEFT JOIN lease USING (source, record_id) LEFT JOIN held USING (source, record_id)
-    WHERE lease.name IS NULL OR held.name IS NOT NULL
+    SELECT line.* FROM line LEFT JOIN held ON name = lease WHERE lease IS NULL OR name IS NOT NULL
 ), locked AS MATERIALIZED (
     SELECT allowed.* FROM freshgate.clocks JOIN allowed USING (source, record_id)
     WHERE workspace = $1 AND kind = 'confirm' ORDER BY source, record_id FOR UPDATE OF clocks
@@ -94,7 +94,7 @@ WITH line AS MATERIALIZED (
     SET confirmed_at = $2, version = coalesce(locked.version, clocks.version), {_CHANGED}
     FROM locked
     WHERE workspace = $1 AND (clocks.source, clocks.record_id) = (locked.source, locked.record_id)
-    AND confirmed_at < $2 AND spec_hash = $3
+    AND {_OLDER} AND spec_hash = $3
     AND (clocks.content_hash, clocks.access_hash) = (locked.content_hash, locked.access_hash)
     RETURNING clocks.*
 ), replaced AS (
@@ -105,7 +105,7 @@ WITH line AS MATERIALIZED (
     ON CONFLICT (workspace, source, record_id) DO UPDATE
     SET confirmed_at = $2, version = coalesce(excluded.version, clocks.version), content_hash = excluded.content_hash,
         access_hash = excluded.access_hash, spec_hash = excluded.spec_hash, {_CHANGED}
-    WHERE clocks.confirmed_at < $2
+    WHERE {_OLDER}
     RETURNING clocks.*
 ), content AS (
     INSERT INTO freshgate.objects (workspace, source, record_id, {CONTENT})

@@ -4,6 +4,7 @@ Every write is a compare-and-set, every method one short transaction: nothing is
 is read. It decides nothing about who may see what or when a record is stale, and it never logs what it holds.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import astuple
@@ -14,7 +15,7 @@ import asyncpg
 
 from freshgate_crds.compiled import Revision
 from freshgate_service.domain import Batch, Change, Lease, MemoryObject, ObjectKey, SourceState
-from freshgate_service.errors import CursorLost
+from freshgate_service.errors import CursorLost, StoreUnavailable
 from freshgate_service.store import connections, rows, statements
 from freshgate_service.store.migrations import migrate
 from freshgate_service.store.rows import Cursor
@@ -59,8 +60,9 @@ class Store:
 
     async def close(self) -> None:
         await self._listener.close()
-        with contextlib.suppress(Exception), connections.translated():
-            await self._pool.close()
+        with contextlib.suppress(StoreUnavailable), connections.translated():
+            async with asyncio.timeout(connections.CONNECT_SECONDS):
+                await self._pool.close()
 
     async def now(self) -> float:
         [[now]] = await self._fetch(statements.NOW)
@@ -87,19 +89,13 @@ class Store:
         """Returns when something may have changed, after `seconds` at the latest. Never raises."""
         await self._listener.wait(seconds)
 
-    def wake(self) -> None:
-        """Ends a wait for a notification, or the next one."""
-        self._listener.wake()
-
     # writing
 
     async def write(self, batch: Batch) -> list[Change]:
         """Names an object once at most. What is not returned did not apply: a later read stands in the store, its lease
-        was lost, or the store holds something else than what was confirmed. Gives the batch's leases back."""
-        lines, guards = rows.encode_lines(batch), rows.encode_guards(batch.leases)
-        applied = await self._fetch(
-            statements.WRITE, self._workspace, batch.read_started, batch.spec_hash, lines, guards
-        )
+        was lost, or the store holds something else than what was confirmed. Gives its objects' leases back."""
+        lines = rows.encode_lines(batch)
+        applied = await self._fetch(statements.WRITE, self._workspace, batch.read_started, batch.spec_hash, lines)
         return [rows.decode(row) for row in applied]
 
     async def mark_outdated(self, keys: Sequence[ObjectKey], listed_at: float) -> list[Change]:
