@@ -147,6 +147,9 @@ class Memory:
     def keys(self, source: str) -> Collection[ObjectKey]:
         return tuple(self._by_source[source])
 
+    def remembered_sources(self) -> set[str]:
+        return {name for name, keys in self._by_source.items() if keys}
+
     # the asker's slice
 
     def find(self, asker: Asker, key: ObjectKey) -> MemoryObject | None:

@@ -117,8 +117,9 @@ class Engine:
 
     async def _load(self) -> None:
         await self.clock.sync()
-        await self._settle()
         await self._reload()
+        await self._settle()
+        await self.catch_up()
         await self._read_states()
         await self._replace_readers({}, self.published)
 
@@ -130,13 +131,16 @@ class Engine:
             self._spawn(self.loop.run(), "loop")
 
     def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
-        self._tasks.add(asyncio.create_task(work, name=name))
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         """Ends the background work, lets reads under way land, then lets go of sources and store."""
-        for task in self._tasks:
+        tasks = [*self._tasks]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self.flights.close()
         for reader in self.readers.values():
             await reader.close()
@@ -158,7 +162,8 @@ class Engine:
         config = self.published.config
         self.highest = await self.store.admit_revision(config.revision, config.entitlements.stamp)
         if not self._behind():
-            for name in set(await self.store.source_states()) - {source.name for source in config.sources}:
+            known = {*await self.store.source_states(), *self.memory.remembered_sources()}
+            for name in known - {source.name for source in config.sources}:
                 await self.store.purge_source(name)
                 self.metrics.forget_source(name)
         self._settled = config is self.published.config
@@ -172,7 +177,7 @@ class Engine:
         specs = {source.name: source for source in published.config.sources}
         for name in [*self.readers]:
             if name not in specs:
-                await self.readers.pop(name).close()
+                self._spawn(self.readers.pop(name).close(), "close source")
         for name, spec in specs.items():
             known = self.readers.get(name)
             now = _credentials_of(spec, published.credentials)
@@ -180,7 +185,7 @@ class Engine:
                 self.metrics.declare_source(name)
                 self._replace_reader(spec, published.credentials)
                 if known is not None and self.readers[name] is not known:
-                    await known.close()
+                    self._spawn(known.close(), "close source")  # reads under way may end first
 
     def _replace_reader(self, spec: Source, credentials: Mapping[str, str]) -> None:
         """A source that cannot be read is refused by itself: the one before it stays, and so do all others."""
@@ -200,18 +205,20 @@ class Engine:
             if self._cursor is None:
                 return
             try:
-                changes, self._cursor = await self.store.changes(self._cursor)
+                changes, reached = await self.store.changes(self._cursor)
             except CursorLost:
                 await self._reload()
             else:
                 await self._apply(changes)
+                self._cursor = reached
 
     async def _reload(self) -> None:
         """From the beginning: what the memory has and the store has not was deleted meanwhile."""
-        objects, self._cursor = await self.store.load()
+        objects, reached = await self.store.load()
         gone = self.memory.objects.keys() - {remembered.key for remembered in objects}
         lost = [Deleted(key, self.memory.objects[key].change + 1) for key in gone]
         await self._apply([*lost, *objects])
+        self._cursor = reached
 
     async def _apply(self, changes: Sequence[Change]) -> None:
         breath = Breath()
