@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 from freshgate_cranfield import FOLDER, abstracts, mean_ndcg
-from freshgate_documents import TERMS, WEIGHTS, World, analysed, compact, keys, queries, view, worlds
+from freshgate_documents import ENOUGH, TERMS, WEIGHTS, World, analysed, compact, keys, queries, view, worlds
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +40,7 @@ def at_random(chance: random.Random, record_id: int) -> Analysed:
 
 
 @pytest.mark.promise("ENT-1", "SCO-1")
+@ENOUGH
 @given(queries(), worlds(), st.integers(1, 60), st.sampled_from([Weights(1.0), WEIGHTS, Weights(100.0, 1e-11)]))
 def test_the_fast_scorer_gives_the_non_zero_part_of_the_reference(query, world, limit, weights):
     expected = cut(score_all(query, world.documents, world.entitled, weights), limit)
@@ -47,6 +48,7 @@ def test_the_fast_scorer_gives_the_non_zero_part_of_the_reference(query, world, 
 
 
 @pytest.mark.promise("ENT-1", "SCO-1")
+@ENOUGH
 @given(
     worlds(),
     st.lists(analysed() | keys() | st.tuples(queries(), st.integers(1, 30)) | st.just("fork"), max_size=30),
@@ -140,6 +142,7 @@ def test_an_answer_holds_plain_values_only():
 
 
 @pytest.mark.promise("SCO-1")
+@ENOUGH
 @given(worlds(), queries(), st.randoms(use_true_random=False))
 def test_the_order_of_loading_makes_no_difference(world, query, chance):
     shuffled = chance.sample(world.documents, len(world.documents))
@@ -180,6 +183,7 @@ def test_no_hash_seed_makes_a_difference():
 
 
 @pytest.mark.promise("ENT-4")
+@ENOUGH
 @given(worlds(), queries())
 def test_a_view_is_the_same_bytes_whatever_other_objects_share_its_vocabulary(world, query):
     shared = Vocabulary()
@@ -230,7 +234,7 @@ def test_terms_that_no_slice_has_are_not_remembered():
 
 
 def test_what_is_remembered_of_terms_is_bounded_and_no_answer_depends_on_it(monkeypatch):
-    monkeypatch.setattr(fast, "_IMPACT_BYTES", 0)
+    monkeypatch.setattr(fast, "_SPARE_BYTES", 0)
     chance = seeded(9)
     documents = [at_random(chance, number) for number in range(100)]
     asked = view(documents)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from freshgate_documents import TERMS, WEIGHTS, Entitled, Scorer, World, queries, worlds
+from freshgate_documents import ENOUGH, TERMS, WEIGHTS, Entitled, Scorer, World, queries, worlds
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +14,7 @@ from freshgate_service.score.bm25f import QUANTUM
 
 ENGLISH = Analyser("english")
 
-MUTATED = settings(database=None, derandomize=True, max_examples=500, phases=[Phase.generate])  # a find needs no beauty
+MUTATED = settings(ENOUGH, max_examples=500, phases=[Phase.generate])  # what it finds need not be small
 
 
 def one(record_id: str, title: str = "", body: str = "") -> Analysed:
@@ -75,12 +75,14 @@ def not_filtered_at_all(
 
 
 @pytest.mark.promise("ENT-1")
+@ENOUGH
 @given(queries(), worlds(), st.integers(1, 5))
 def test_an_object_that_the_asker_may_not_see_scores_exactly_zero(query, world, limit):
     assert_unentitled_objects_get_nothing(score_all, query, world, limit)
 
 
 @pytest.mark.promise("ENT-1")
+@ENOUGH
 @given(st.text(), st.lists(st.tuples(st.text(), st.text(), st.booleans()), max_size=6))
 def test_no_text_of_a_query_or_a_record_gives_an_unentitled_object_a_score(query, texts):
     documents = [
@@ -94,6 +96,7 @@ def test_no_text_of_a_query_or_a_record_gives_an_unentitled_object_a_score(query
 
 
 @pytest.mark.promise("ENT-4")
+@ENOUGH
 @given(queries(), worlds(), st.integers(1, 5))
 def test_the_scores_of_a_slice_are_the_same_floats_whatever_else_there_is(query, world, limit):
     assert_unentitled_objects_change_nothing(score_all, query, world, limit)
@@ -148,6 +151,7 @@ def test_a_score_is_that_of_the_published_formula():
 
 
 @pytest.mark.promise("SCO-1")
+@ENOUGH
 @given(queries(), worlds())
 def test_a_score_is_the_exact_sum_of_its_matches_in_any_order(query, world):
     for each in score_all(query, world.documents, world.entitled, WEIGHTS).values():
@@ -157,6 +161,7 @@ def test_a_score_is_the_exact_sum_of_its_matches_in_any_order(query, world):
 
 
 @pytest.mark.promise("SCO-1")
+@ENOUGH
 @given(queries(), worlds())
 def test_an_explanation_names_each_term_of_the_query_in_each_field_that_has_it(query, world):
     scored = score_all(query, world.documents, world.entitled, WEIGHTS)
@@ -185,6 +190,7 @@ def test_a_match_scores_above_zero_however_long_its_field_is():
 
 
 @pytest.mark.promise("SCO-1")
+@ENOUGH
 @given(st.lists(st.sampled_from([term for term in TERMS if term != "refund"]), max_size=5))
 def test_a_title_counts_for_more_than_a_body(others):
     in_title = Analysed(ObjectKey("tickets", "z"), ["refund", *others], ["x", *others])

@@ -6,10 +6,13 @@ Ids are chosen to sort differently as text, as numbers and as pairs.
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from freshgate_service.domain import ObjectKey, Scored
 from freshgate_service.score import Analysed, Document, View, Vocabulary, Weights
+
+ENOUGH = settings(max_examples=150, derandomize=True, database=None, deadline=None)
 
 WEIGHTS = Weights(title=3.0)
 

@@ -1,7 +1,7 @@
 """The scorer that answers: the non-zero part of what the reference says, to the last bit, in microseconds.
 
 A view indexes one entitled slice and is told of nothing else, so neither its scores nor its costs can depend on what
-the asker may not see. It must not decide who may see what, nor keep anything of an object that left the slice.
+the asker may not see. It must not decide who may see what, nor let an object that left the slice count for anything.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,8 @@ Places = NDArray[np.intp]
 _LEADERS = 50
 """How many of a term's best scores are kept: no answer is longer. A longer cut is right too, only slower."""
 
-_IMPACT_BYTES = 1 << 20
+_SPARE_BYTES = 1 << 20
+"""What the impacts that an index remembers may take beyond its size. All that it can have take three times as much."""
 
 _match, _scored = Match._make, Scored._make  # a third faster than the constructors, and a query makes dozens
 
@@ -85,7 +86,7 @@ class _Impact(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return self.places.nbytes + self.scores.nbytes + self.titles.nbytes + 64 * len(self.leaders)
+        return self.places.nbytes + self.scores.nbytes + self.titles.nbytes + 32 * len(self.leaders)
 
 
 class _Index:
@@ -136,7 +137,8 @@ class _Index:
         border = candidates.searchsorted(len(self._base))
         both = np.append(_ranked(scores, candidates[:border], limit), _ranked(scores, candidates[border:], limit))
         ids = [self._keys[place].text for place in both.tolist()]
-        return both[np.lexsort((np.array(ids), -scores[both]))[:limit]]
+        merged = sorted(zip((-scores[both]).tolist(), ids, both.tolist(), strict=True))
+        return np.array([place for _, _, place in merged[:limit]], np.intp)
 
     def _explained(self, best: Places, totals: list[float], impacts: list[tuple[str, _Impact]]) -> list[Scored]:
         places = best.tolist()
@@ -192,10 +194,10 @@ class _Index:
         )
 
     def _remember(self, term: str, impact: _Impact) -> None:
-        """Within a bound: all impacts together are several times as large as the index that they come from."""
+        """The impacts that were weighed first go first where there is no room for all."""
         self._impacts[term] = impact
         self._impact_bytes += impact.nbytes
-        while self._impact_bytes > self._base.nbytes + _IMPACT_BYTES:
+        while self._impact_bytes > self._base.nbytes + _SPARE_BYTES:
             self._impact_bytes -= self._impacts.pop(next(iter(self._impacts))).nbytes
 
 

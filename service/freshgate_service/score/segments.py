@@ -88,8 +88,10 @@ class Segment:
         places = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
         # Term and position in one integer: sorting plain integers is many times faster than a stable argsort, and
         # positions, whose places ascend, keep each term's documents in order.
-        positions = np.arange(len(forward), dtype=np.uint64)
-        ordered = np.sort((forward["term"].astype(np.uint64) << np.uint64(32)) | positions)
+        ordered = forward["term"].astype(np.uint64)
+        ordered <<= np.uint64(32)
+        ordered |= np.arange(len(forward), dtype=np.uint64)
+        ordered.sort()
         order = (ordered & np.uint64(0xFFFF_FFFF)).astype(np.intp)
         terms = (ordered >> np.uint64(32)).astype(np.uint32)
         firsts = np.flatnonzero(np.diff(terms, prepend=np.uint32(NO_TERM)))
