@@ -117,12 +117,12 @@ def token(
 
     if (user is None) == (service_account is None):
         raise click.UsageError("name exactly one of --user and --service-account")
-    issuers = Issuers(data)
+    issuers, asserted = Issuers(data), _claims(claims)
     try:
         if service_account is not None:
-            click.echo(issuers.service_account_token(service_account, _claims(claims), ttl))
+            click.echo(issuers.service_account_token(service_account, asserted, ttl))
         else:
-            click.echo(issuers.user_token(issuer or issuers.only(), str(user), groups, _claims(claims), ttl))
+            click.echo(issuers.user_token(issuer or issuers.only(), str(user), groups, asserted, ttl))
     except FreshgateError as error:
         _refuse(str(error))
 

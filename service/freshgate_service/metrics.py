@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.utils import floatToGoString
 
-from freshgate_crds.compiled import Revision
+from freshgate_crds.compiled import Revision, Source
 from freshgate_service.domain import Reason, SourceState, State
 
 REFRESH_RESULTS = ("unchanged", "changed", "deleted", "failed")
@@ -157,6 +157,12 @@ class Metrics:
         gauge, counter, histogram = self._gauge, self._counter, self._histogram
         self._objects = gauge("freshgate_objects", "Objects in memory.", "source", "state")
         self._ttl = gauge("freshgate_source_ttl_seconds", "The TTL that the source declares.", "source")
+        self._interval = gauge(
+            "freshgate_source_discovery_interval_seconds", "The time from one listing of the source to the next.", "source"
+        )
+        self._sweep = gauge(
+            "freshgate_source_sweep_seconds", "The time in which every object of the source is read again.", "source"
+        )
         self._last_success = gauge(
             "freshgate_source_last_success_timestamp_seconds",
             "Start of the last pass over the source that read all it set out to read.",
@@ -205,8 +211,15 @@ class Metrics:
             "freshgate_entitlements_valid_until_timestamp_seconds",
             "When the entitlements expire; queries are refused from then on.",
         )
+        self._max_age = gauge(
+            "freshgate_entitlements_max_age_seconds", "How long the entitlements are valid from their stamp on."
+        )
         self._violations = counter(
             "freshgate_invariant_violations_total", "Answers withheld because a promise was about to be broken."
+        )
+        self._of_holder = (
+            *(self._objects, self._ttl, self._interval, self._sweep),
+            *(self._last_success, self._oldest_confirmed),
         )
         self._start_at_zero()
 
@@ -248,11 +261,14 @@ class Metrics:
             if family.description.labels[:1] == ("source",):
                 family.drop(source)
 
-    def census(
-        self, source: str, *, ttl_seconds: float, fresh: int, stale: int, oldest_confirmed: float | None
-    ) -> None:
+    def schedule(self, spec: Source) -> None:
+        """What the loop's holder keeps to: whoever watches needs it to tell late from slow."""
+        self._ttl.of(spec.name).set(spec.ttl_seconds)
+        self._interval.of(spec.name).set(spec.discovery_interval_seconds)
+        self._sweep.of(spec.name).set(spec.sweep_seconds)
+
+    def census(self, source: str, *, fresh: int, stale: int, oldest_confirmed: float | None) -> None:
         """What the loop's holder counted; `oldest_confirmed` is None where the source has no object."""
-        self._ttl.of(source).set(ttl_seconds)
         self._objects.of(source, "fresh").set(fresh)
         self._objects.of(source, "stale").set(stale)
         _set_or_drop(self._oldest_confirmed, source, oldest_confirmed)
@@ -267,7 +283,7 @@ class Metrics:
         """Only the holder speaks for the sources: two pods must not tell two ages of one thing."""
         self._loop_holder.of().set(held)
         if not held:
-            for family in (self._objects, self._ttl, self._last_success, self._oldest_confirmed):
+            for family in self._of_holder:
                 family.drop()
 
     # --- refreshing ----------------------------------------------------------------------------------------------
@@ -321,8 +337,9 @@ class Metrics:
     def config_rejected(self) -> None:
         self._config_rejected.of().inc()
 
-    def entitlements_valid_until(self, timestamp: float) -> None:
-        self._valid_until.of().set(timestamp)
+    def entitlements_stamped(self, stamp: float, max_age_seconds: float) -> None:
+        self._valid_until.of().set(stamp + max_age_seconds)
+        self._max_age.of().set(max_age_seconds)
 
     # --- defining them -------------------------------------------------------------------------------------------
 

@@ -259,9 +259,9 @@ class Engine:
                 counted = self.census[name] = await self._count_one(name)
                 self.metrics.breaker(name, is_open=name in self.readers and self.readers[name].breaker_open)
                 if self.loop.holding:
+                    self.metrics.schedule(spec)
                     self.metrics.census(
                         name,
-                        ttl_seconds=spec.ttl_seconds,
                         fresh=counted.objects - counted.stale,
                         stale=counted.stale,
                         oldest_confirmed=counted.oldest_confirmed,
@@ -401,8 +401,8 @@ class Runtime:
     def _declare(self, published: Published) -> None:
         config = published.config
         self._metrics.config_in_force(config.revision, config.format)
-        valid_until = config.entitlements.stamp.timestamp() + config.entitlements.max_age_seconds
-        self._metrics.entitlements_valid_until(valid_until)
+        entitlements = config.entitlements
+        self._metrics.entitlements_stamped(entitlements.stamp.timestamp(), entitlements.max_age_seconds)
         log.info("config_in_force", revision=config.revision.counter, sources=len(config.sources))
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,8 +51,8 @@ class Service:
         )
         return cls(runtime, verifier, metrics)
 
-    async def run(self, where: Listen, access: ops.Access, settings: app.Settings) -> None:
-        """Until SIGTERM or SIGINT; then whatever was accepted is answered, and reads under way land."""
+    async def run(self, where: Listen, access: ops.Access, settings: app.Settings, stop: asyncio.Event) -> None:
+        """Until `stop`; then whatever was accepted is answered, and reads under way land."""
         query, operations = self._applications(access, settings)
         async with self.runtime:
             await listen.serve(
@@ -63,6 +63,7 @@ class Service:
                 ops_host=where.ops_host,
                 ops_port=where.ops_port,
                 drain_seconds=where.drain_seconds,
+                stop=stop,
             )
 
     @asynccontextmanager
@@ -101,20 +102,21 @@ class Service:
 async def serve_published(folder: Path, where: Listen, *, sidecar: bool, holder: str, scrape: "Scrape") -> None:
     """What the image runs, on the configuration that the operator published into a mounted Secret."""
     publisher, access = MountedSecret(folder), scrape.access()
-    await _until_published(publisher, where, access)
-    service = Service.of(publisher, Options(holder=holder, runs_loop=not sidecar))
-    await service.run(where, access, app.Settings())
+    with listen.stop_signals() as stop:
+        await _until_published(publisher, where, access, stop)
+        if not stop.is_set():
+            service = Service.of(publisher, Options(holder=holder, runs_loop=not sidecar))
+            await service.run(where, access, app.Settings(), stop)
 
 
-async def _until_published(publisher: Publisher, where: Listen, access: ops.Access) -> None:
+async def _until_published(publisher: Publisher, where: Listen, access: ops.Access, stop: asyncio.Event) -> None:
     """Live and not ready, for as long as there is nothing to obey: a restart would not mend it."""
-    waiting = ops.build(
-        Metrics(""), Verifier(()), lambda: ops.Status(ready=False, revision=None, config_format=None), access
-    )
+    waiting = ops.build(Metrics(""), None, lambda: ops.Status(ready=False, revision=None, config_format=None), access)
     async with listen.listening(waiting, where.ops_host, where.ops_port):
-        while (problem := _problem_of(publisher)) is not None:
+        while not stop.is_set() and (problem := _problem_of(publisher)) is not None:
             log.error("config_refused", problem=problem)
-            await asyncio.sleep(WAIT_SECONDS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), WAIT_SECONDS)
 
 
 def _problem_of(publisher: Publisher) -> str | None:

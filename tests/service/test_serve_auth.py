@@ -2,7 +2,6 @@
 
 import base64
 import json
-import time
 from typing import Any
 
 import jwt
@@ -12,6 +11,7 @@ from freshgate_serve import (
     AUDIENCE,
     CLUSTER_URL,
     CORP_URL,
+    ISSUED,
     Signer,
     account,
     cluster,
@@ -34,7 +34,7 @@ from freshgate_service.serve.auth import LEEWAY_SECONDS, REMEMBERED_TOKENS, Veri
 
 class Clock:
     def __init__(self) -> None:
-        self.now = time.time()
+        self.now = float(ISSUED)
 
     def __call__(self) -> float:
         return self.now
@@ -178,7 +178,7 @@ def tampered(token: str) -> str:
     return f"{header}.{_part({**claims, 'email': 'boss@corp.example'})}.{signature}"
 
 
-NOW = int(time.time())
+NOW = ISSUED
 STRANGER = Signer("ec-1", "ES256", ec_signer("stranger").private)
 ATTACKS = {
     "empty": "",

@@ -33,6 +33,9 @@ class IssuerServer:
     async def discovery(self, _request: web.Request) -> web.Response:
         return web.json_response(self.names or {"issuer": self.url, "jwks_uri": f"{self.url}/keys"})
 
+    async def elsewhere(self, _request: web.Request) -> web.Response:
+        return web.Response(body=NEW_KEYS)
+
     async def jwks(self, _request: web.Request) -> web.Response:
         self.reads += 1
         self.read.set()
@@ -45,6 +48,7 @@ async def issuer() -> AsyncIterator[IssuerServer]:
     app = web.Application()
     app.router.add_get("/.well-known/openid-configuration", server.discovery)
     app.router.add_get("/keys", server.jwks)
+    app.router.add_get("/elsewhere", server.elsewhere)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -115,18 +119,20 @@ async def test_keys_that_the_issuer_withdrew_are_gone(ring: Ring, issuer: Issuer
     assert len(ring.changes) == 2
 
 
+NEW_KEYS = jwks(rsa_signer("new")).encode()
 BAD_ANSWERS: dict[str, dict[str, Any]] = {
     "an error": {"status": 500},
-    "a redirect": {"status": 302, "headers": {"Location": "https://evil.example/keys"}},
+    "a redirect": {"status": 302, "headers": {"Location": "/elsewhere"}},
     "no JSON": {"keys": b"<html>"},
     "no set": {"keys": b"[]"},
     "a set that is no list": {"keys": b'{"keys": {"kid": "x"}}'},
     "no keys": {"keys": b'{"keys": []}'},
     "odd forms of keys": {"keys": b'{"keys": [1, {"kty": ["RSA"]}, {"kty": "EC", "crv": {}}, {"key_ops": 5}]}'},
-    "too much": {"keys": b'{"keys": []}' + b" " * keys.MAX_DOCUMENT_BYTES},
-    "compressed": {"keys": gzip.compress(b" " * 50_000_000), "headers": {"Content-Encoding": "gzip"}},
-    "no JSON at all in discovery": {"names": "x"},
-    "another issuer": {"names": {"issuer": "https://evil.example", "jwks_uri": "https://evil.example/keys"}},
+    "too much": {"keys": NEW_KEYS + b" " * keys.MAX_DOCUMENT_BYTES},
+    "compressed": {"keys": gzip.compress(NEW_KEYS), "headers": {"Content-Encoding": "gzip"}},
+    "too much, compressed": {"keys": gzip.compress(b" " * 50_000_000), "headers": {"Content-Encoding": "gzip"}},
+    "no object in discovery": {"names": "x"},
+    "another issuer": {"names": {"issuer": "https://evil.example", "jwks_uri": "URL/keys"}},
     "keys over plain http": {"names": {"issuer": "URL", "jwks_uri": "http://keys.example/keys"}},
     "keys in a file": {"names": {"issuer": "URL", "jwks_uri": "file:///etc/passwd"}},
     "keys nowhere": {"names": {"issuer": "URL"}},
@@ -136,10 +142,11 @@ BAD_ANSWERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("answer", BAD_ANSWERS.values(), ids=BAD_ANSWERS)
 async def test_keys_stay_when_a_later_reading_fails(ring: Ring, issuer: IssuerServer, answer: dict[str, Any]):
     await ring.read()
-    for name, value in answer.items():
+    for name, value in {"keys": NEW_KEYS, **answer}.items():
         setattr(issuer, name, json.loads(json.dumps(value).replace("URL", issuer.url)) if name == "names" else value)
     await ring.read()
     assert ring.knows("ec-1")
+    assert not ring.knows("new", "RS256")
     assert len(ring.changes) == 1
 
 
@@ -157,6 +164,13 @@ async def test_nothing_is_read_but_over_https_or_from_this_machine(url: str):
     async with new_session() as session:
         with pytest.raises(SourceUnavailable, match="https"):
             await fetch_document(session, url)
+
+
+async def test_a_url_that_is_none_is_an_issuer_that_did_not_answer():
+    async with new_session() as session:
+        for url in ("https://[", "https://:x", "https://"):
+            with pytest.raises(SourceUnavailable):
+                await fetch_document(session, url)
 
 
 async def test_a_verifier_takes_tokens_once_the_keys_are_read(issuer: IssuerServer):

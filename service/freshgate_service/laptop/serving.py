@@ -14,7 +14,7 @@ from freshgate_service.laptop import postgres
 from freshgate_service.laptop.publisher import ManifestPublisher, Place, needs_embedded_store
 from freshgate_service.refresh.loop import Progress, silent
 from freshgate_service.runtime import Options
-from freshgate_service.serve import app, ops
+from freshgate_service.serve import app, listen, ops
 from freshgate_service.serving import Listen, Service
 
 HOST = "127.0.0.1"
@@ -23,14 +23,15 @@ STORE_DATABASE = "freshgate_store"
 
 async def serve_manifests(place: Place, *, verbose: bool) -> None:
     logs.configure("info" if verbose else "warning")
-    async with store_for(place) as dsn:
-        publisher = ManifestPublisher(place, dsn)
-        with Bars() as bars:
-            service = Service.of(publisher, laptop_options(bars))
-            for refusal in publisher.refusals:
-                click.echo(f"refused: {refusal}", err=True)
-            click.echo(_welcome(place, publisher), err=True)
-            await service.run(laptop_listen(place), OPEN, SETTINGS)
+    with listen.stop_signals() as stop:
+        async with store_for(place) as dsn:
+            publisher = ManifestPublisher(place, dsn)
+            with Bars() as bars:
+                service = Service.of(publisher, laptop_options(bars))
+                for refusal in publisher.refusals:
+                    click.echo(f"refused: {refusal}", err=True)
+                click.echo(_welcome(place, publisher), err=True)
+                await service.run(laptop_listen(place), OPEN, SETTINGS, stop)
 
 
 @contextlib.asynccontextmanager

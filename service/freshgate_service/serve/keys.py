@@ -169,9 +169,9 @@ def new_session() -> aiohttp.ClientSession:
 
 async def fetch_document(session: aiohttp.ClientSession, url: str) -> bytes:
     """One document of an issuer: over TLS, from where it was asked, of bounded size."""
-    if not _trustworthy(url):
-        raise SourceUnavailable("keys are read over https only")
     try:
+        if not _trustworthy(url):
+            raise SourceUnavailable("keys are read over https only")
         async with session.get(url, allow_redirects=False) as response:
             if response.status != 200 or "Content-Encoding" in response.headers:
                 raise SourceUnavailable(f"the issuer answered {response.status}")

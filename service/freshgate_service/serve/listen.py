@@ -4,8 +4,8 @@ import asyncio
 import gc
 import signal
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from aiohttp import web
 
@@ -36,22 +36,30 @@ async def serve(
     port: int,
     ops_host: str,
     ops_port: int,
+    stop: asyncio.Event,
     drain_seconds: float = 0.0,
 ) -> None:
-    """Serves until SIGTERM or SIGINT. In a cluster, give `drain_seconds` to those who still send requests here since
-    they have not heard yet that this pod is leaving."""
+    """Serves until `stop` is set. In a cluster, give `drain_seconds` to those who still send requests here since they
+    have not heard yet that this pod is leaving."""
     settle_memory()
+    async with (
+        listening(ops, ops_host, ops_port) as bound_ops_port,
+        listening(app, host, port, drain_seconds=drain_seconds) as bound_port,
+    ):
+        log.info("listening", host=host, port=bound_port, ops_host=ops_host, ops_port=bound_ops_port)
+        await stop.wait()
+        log.info("stopping")
+
+
+@contextmanager
+def stop_signals() -> Iterator[asyncio.Event]:
+    """Set by SIGTERM and SIGINT. Entered before anything is started: a signal that comes while things still start or
+    already end must not leave half of them running."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
     try:
-        async with (
-            listening(ops, ops_host, ops_port) as bound_ops_port,
-            listening(app, host, port, drain_seconds=drain_seconds) as bound_port,
-        ):
-            log.info("listening", host=host, port=bound_port, ops_host=ops_host, ops_port=bound_ops_port)
-            await stop.wait()
-            log.info("stopping")
+        yield stop
     finally:
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(name)

@@ -56,11 +56,13 @@ class Access:
     accounts: frozenset[Name] = frozenset()
     everybody: bool = False
 
-    def check(self, headers: CIMultiDictProxy[str], verifier: Verifier) -> None:
+    def check(self, headers: CIMultiDictProxy[str], verifier: Verifier | None) -> None:
         if self.everybody:
             return
         if self.scrape_token and hmac.compare_digest(bearer_of(headers).encode(), self.scrape_token.encode()):
             return
+        if verifier is None:
+            raise Unauthenticated("there is no issuer yet whose token could be verified")
         asker = verifier.asker(headers)
         if asker.on_behalf_of is not None or asker.principal.name not in self.accounts:
             raise Unauthenticated("this principal may not read metrics and status")
@@ -87,7 +89,7 @@ class StatusAnswer(TypedDict):
 
 
 METRICS = web.AppKey("metrics", Metrics)
-VERIFIER = web.AppKey("verifier", Verifier)
+VERIFIER: web.AppKey[Verifier | None] = web.AppKey("verifier")
 ACCESS = web.AppKey("access", Access)
 STATUS: web.AppKey[Callable[[], Status]] = web.AppKey("status")
 """Must be cheap and never wait: readiness asks it too."""
@@ -95,7 +97,8 @@ STATUS: web.AppKey[Callable[[], Status]] = web.AppKey("status")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def build(metrics: Metrics, verifier: Verifier, status: Callable[[], Status], access: Access) -> web.Application:
+def build(metrics: Metrics, verifier: Verifier | None, status: Callable[[], Status], access: Access) -> web.Application:
+    """Without a verifier, the scrape token is all that opens metrics and status."""
     app = web.Application(middlewares=[answer_always], client_max_size=1024)
     app[METRICS], app[VERIFIER], app[ACCESS], app[STATUS] = metrics, verifier, access, status
     for path, handler in (("/livez", live), ("/readyz", ready), ("/metrics", read_metrics), ("/status", read_status)):

@@ -69,12 +69,11 @@ class _OnRecord:
         self.states: list[State] = []
 
     def returned(self, items: Sequence[Item]) -> None:
+        self.ids = [item.key.text for item in items]
+        self.states = [item.freshness.state for item in items]
         served: dict[tuple[str, State], int] = {}
-        for item in items:
-            of = (item.key.source, item.freshness.state)
+        for of in zip([item.key.source for item in items], self.states, strict=True):
             served[of] = served.get(of, 0) + 1
-            self.ids.append(item.key.text)
-            self.states.append(of[1])
         for (source, state), count in served.items():
             self._questions.metrics.served(source, state, count)
 
