@@ -158,7 +158,9 @@ class Metrics:
         self._objects = gauge("freshgate_objects", "Objects in memory.", "source", "state")
         self._ttl = gauge("freshgate_source_ttl_seconds", "The TTL that the source declares.", "source")
         self._interval = gauge(
-            "freshgate_source_discovery_interval_seconds", "The time from one listing of the source to the next.", "source"
+            "freshgate_source_discovery_interval_seconds",
+            "The time from one listing of the source to the next.",
+            "source",
         )
         self._sweep = gauge(
             "freshgate_source_sweep_seconds", "The time in which every object of the source is read again.", "source"
@@ -217,10 +219,8 @@ class Metrics:
         self._violations = counter(
             "freshgate_invariant_violations_total", "Answers withheld because a promise was about to be broken."
         )
-        self._of_holder = (
-            *(self._objects, self._ttl, self._interval, self._sweep),
-            *(self._last_success, self._oldest_confirmed),
-        )
+        schedule = (self._ttl, self._interval, self._sweep)
+        self._of_holder = (*schedule, self._objects, self._last_success, self._oldest_confirmed)
         self._start_at_zero()
 
     def _start_at_zero(self) -> None:

@@ -3,6 +3,7 @@
 import inspect
 
 import pytest
+from freshgate_world import source
 from prometheus_client.parser import text_string_to_metric_families
 
 from freshgate_crds.compiled import Revision
@@ -12,6 +13,8 @@ from freshgate_service.metrics import CONDENSERS, REFRESH_RESULTS, STAGES, Metri
 NAMES = {
     "freshgate_objects",
     "freshgate_source_ttl_seconds",
+    "freshgate_source_discovery_interval_seconds",
+    "freshgate_source_sweep_seconds",
     "freshgate_source_last_success_timestamp_seconds",
     "freshgate_source_oldest_confirmed_timestamp_seconds",
     "freshgate_source_breaker_open",
@@ -28,6 +31,7 @@ NAMES = {
     "freshgate_config_info",
     "freshgate_config_rejected_total",
     "freshgate_entitlements_valid_until_timestamp_seconds",
+    "freshgate_entitlements_max_age_seconds",
     "freshgate_invariant_violations_total",
 }
 
@@ -74,13 +78,14 @@ def test_what_is_described_is_what_is_rendered(metrics: Metrics):
 
 def exercise(metrics: Metrics) -> None:
     """Everything there is to tell."""
-    metrics.census("tickets", ttl_seconds=300, fresh=3, stale=1, oldest_confirmed=5.0)
+    metrics.schedule(source("tickets", ttl_seconds=300.0))
+    metrics.census("tickets", fresh=3, stale=1, oldest_confirmed=5.0)
     metrics.source_state("tickets", SourceState(last_success=9.0))
     metrics.hold_loop(held=True)
     metrics.breaker("tickets", is_open=True)
     metrics.declare_route("/api/v1/search", (200, 400))
     metrics.config_in_force(Revision(workspace_uid="u", counter=7), 1)
-    metrics.entitlements_valid_until(99.0)
+    metrics.entitlements_stamped(99.0, 600.0)
 
 
 def test_labels_are_the_workspace_the_source_and_short_fixed_lists(metrics: Metrics):
@@ -167,16 +172,27 @@ def test_only_the_loops_holder_speaks_for_the_sources(metrics: Metrics):
     assert not spoken & {
         "freshgate_objects",
         "freshgate_source_ttl_seconds",
+        "freshgate_source_discovery_interval_seconds",
+        "freshgate_source_sweep_seconds",
         "freshgate_source_last_success_timestamp_seconds",
         "freshgate_source_oldest_confirmed_timestamp_seconds",
     }
     assert value(metrics, "freshgate_source_breaker_open", source="tickets") == 1
 
 
+def test_what_is_late_and_what_is_half_spent_can_be_told_from_gauges_alone(metrics: Metrics):
+    exercise(metrics)
+    assert value(metrics, "freshgate_source_ttl_seconds", source="tickets") == 300
+    assert value(metrics, "freshgate_source_discovery_interval_seconds", source="tickets") == 60
+    assert value(metrics, "freshgate_source_sweep_seconds", source="tickets") == 3600
+    assert value(metrics, "freshgate_entitlements_valid_until_timestamp_seconds") == 699
+    assert value(metrics, "freshgate_entitlements_max_age_seconds") == 600
+
+
 def test_a_time_that_never_happened_is_no_series(metrics: Metrics):
     exercise(metrics)
     metrics.source_state("tickets", SourceState())
-    metrics.census("tickets", ttl_seconds=300, fresh=0, stale=0, oldest_confirmed=None)
+    metrics.census("tickets", fresh=0, stale=0, oldest_confirmed=None)
     assert value(metrics, "freshgate_source_last_success_timestamp_seconds", source="tickets") is None
     assert value(metrics, "freshgate_source_oldest_confirmed_timestamp_seconds", source="tickets") is None
 

@@ -16,7 +16,7 @@ async def still(database: str) -> str:
 
 
 @pytest.mark.promise("ENT-2", "ENT-4", "ENT-5")
-@examples(12)
+@examples(150)
 @given(twins=pairs(askers()), data=st.data())
 async def test_the_asker_is_told_the_same_bytes_and_causes_the_same_reads_in_both_worlds(
     still: str, twins: Any, data: st.DataObject

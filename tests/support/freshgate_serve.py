@@ -45,6 +45,8 @@ CORP_URL = "https://login.corp.example"
 CLUSTER_URL = "https://kubernetes.default.svc"
 AUDIENCE = "freshgate"
 CONFIRMED_AT = 1_795_000_000.0
+PATIENCE = aiohttp.ClientTimeout(total=15)
+"""A request that is never answered fails its test, and does not hang it."""
 
 
 # --- keys and tokens -------------------------------------------------------------------------------------------------
@@ -286,7 +288,7 @@ async def served(
         metrics.declare_source(source)
     with logs_in_memory() as log:
         app = serve_app.build(pipeline, checker, metrics, settings)
-        async with listening(app, "127.0.0.1", 0) as port, aiohttp.ClientSession() as http:
+        async with listening(app, "127.0.0.1", 0) as port, aiohttp.ClientSession(timeout=PATIENCE) as http:
             yield Service(f"http://127.0.0.1:{port}", pipeline, checker, metrics, http, log)
 
 

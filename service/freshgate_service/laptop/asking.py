@@ -1,6 +1,9 @@
 """A question to a running service, and its answer on a terminal."""
 
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -44,6 +47,14 @@ async def ask(
             raise NotAnswered(f"{response.status} {answer['error']['code']}: {answer['error']['message']}")
     except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
         raise NotAnswered(f"{url} does not answer as a Freshgate service: {type(error).__name__}") from None
+
+
+def program() -> str:
+    """How the reader can call this program from where they are, to be shown in a hint."""
+    if shutil.which("freshgate"):
+        return "freshgate"
+    called = Path(sys.argv[0])
+    return str(called.relative_to(Path.cwd()) if called.is_relative_to(Path.cwd()) else called)
 
 
 def table(answer: Mapping[str, Any]) -> None:

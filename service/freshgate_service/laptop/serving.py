@@ -11,6 +11,7 @@ from rich.console import Console
 from freshgate_crds.manifests import choose_workspace, load_directory
 from freshgate_service import logs
 from freshgate_service.laptop import postgres
+from freshgate_service.laptop.asking import program
 from freshgate_service.laptop.publisher import ManifestPublisher, Place, needs_embedded_store
 from freshgate_service.refresh.loop import Progress, silent
 from freshgate_service.runtime import Options
@@ -99,6 +100,6 @@ def _welcome(place: Place, publisher: ManifestPublisher) -> str:
     return (
         f"Serving {publisher.namespace}/{publisher.workspace}: REST http://{HOST}:{place.port}/api/v1, "
         f"MCP http://{HOST}:{place.port}/api/mcp, metrics http://{HOST}:{place.ops_port}/metrics\n"
-        f"A token: freshgate token{data} --user NAME --group GROUP\n"
+        f"A token: {program()} token{data} --user NAME --group GROUP\n"
         "Ctrl-C ends it."
     )

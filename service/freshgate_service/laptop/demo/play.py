@@ -12,6 +12,7 @@ import aiohttp
 import click
 
 from freshgate_service import logs
+from freshgate_service.laptop.asking import program
 from freshgate_service.laptop.demo.desk import Desk
 from freshgate_service.laptop.demo.story import STEPS, Stage, Step
 from freshgate_service.laptop.issuers import Issuers
@@ -100,15 +101,16 @@ async def _show(number: int, act: Callable[[Stage], Awaitable[Step]], stage: Sta
 
 def _farewell(place: Place, *, stay: bool) -> str:
     ana, group = PEOPLE["ana"]
+    freshgate = program()
     ask = (
-        f"  export FRESHGATE_TOKEN=$(freshgate token --data {place.data} --user {ana} --group {group})\n"
-        f'  freshgate search --url http://{HOST}:{place.port} "refund invoice"\n'
+        f"  export FRESHGATE_TOKEN=$({freshgate} token --data {place.data} --user {ana} --group {group})\n"
+        f'  {freshgate} search --url http://{HOST}:{place.port} "refund invoice"\n'
         f"  MCP clients: http://{HOST}:{place.port}/api/mcp, with the header Authorization: Bearer $FRESHGATE_TOKEN"
     )
     if stay:
         return f"\nAll of it runs on, until Ctrl-C. In another terminal:\n{ask}"
     return (
-        f"\nThe manifests are in {place.manifests}. To go on, keep it running with\n  freshgate demo --stay\n"
+        f"\nThe manifests are in {place.manifests}. To go on, keep it running with\n  {freshgate} demo --stay\n"
         f"and in another terminal:\n{ask}\n"
-        "For records of your own, write manifests like these and run: freshgate serve -f MANIFESTS --secrets SECRETS"
+        f"For records of your own, write manifests like these: {freshgate} serve -f MANIFESTS --secrets SECRETS"
     )
