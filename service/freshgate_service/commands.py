@@ -15,6 +15,7 @@ from freshgate_service.errors import FreshgateError
 T = TypeVar("T")
 
 DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+PORT = click.IntRange(0, 65535)
 DATA = click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
@@ -42,6 +43,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
     except (FreshgateError, ManifestError) as error:
         _refuse(str(error))
+    except OSError as error:  # a port in use, a disk that is full, a folder that is not ours
+        _refuse(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
     except KeyboardInterrupt:
         raise SystemExit(130) from None
 
@@ -56,8 +59,8 @@ def _refuse(problem: str) -> NoReturn:
 @DATA
 @click.option("--workspace", help="Which Workspace to serve, where there are several.")
 @click.option("--namespace", help="Its namespace, where the name alone does not tell.")
-@click.option("--port", default=8080, show_default=True, help="REST under /api/v1, MCP at /api/mcp.")
-@click.option("--ops-port", default=9090, show_default=True, help="/livez, /readyz, /metrics, /status.")
+@click.option("--port", type=PORT, default=8080, show_default=True, help="REST under /api/v1, MCP at /api/mcp.")
+@click.option("--ops-port", type=PORT, default=9090, show_default=True, help="/livez, /readyz, /metrics, /status.")
 @click.option("--verbose", is_flag=True, help="Log every query's audit line and every refresh.")
 def serve(
     manifests: Path,
@@ -125,6 +128,8 @@ def token(
             click.echo(issuers.user_token(issuer or issuers.only(), str(user), groups, asserted, ttl))
     except FreshgateError as error:
         _refuse(str(error))
+    except OSError as error:
+        _refuse(f"{error.filename}: {error.strerror}")
 
 
 def _claims(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -209,8 +214,8 @@ def explain(
     help="Where the demo keeps its two Postgres servers, manifests and keys.",
 )
 @click.option("--stay", is_flag=True, help="Keep everything running afterwards, to try it yourself.")
-@click.option("--port", default=8080, show_default=True)
-@click.option("--ops-port", default=9090, show_default=True)
+@click.option("--port", type=PORT, default=8080, show_default=True)
+@click.option("--ops-port", type=PORT, default=9090, show_default=True)
 def demo(data: Path, stay: bool, port: int, ops_port: int) -> None:
     """Tell the whole story on real records, in one run.
 
@@ -226,9 +231,9 @@ def demo(data: Path, stay: bool, port: int, ops_port: int) -> None:
 @click.command()
 @click.option("--config", type=DIRECTORY, required=True, help="The mounted Secret with the compiled configuration.")
 @click.option("--host", default="0.0.0.0", show_default=True, help="Where the query port listens.")  # noqa: S104 - in a pod
-@click.option("--port", default=8080, show_default=True)
+@click.option("--port", type=PORT, default=8080, show_default=True)
 @click.option("--ops-host", help="Where the ops port listens; --host if absent.")
-@click.option("--ops-port", default=9090, show_default=True)
+@click.option("--ops-port", type=PORT, default=9090, show_default=True)
 @click.option(
     "--scrape-token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -170,6 +170,11 @@ class Metrics:
             "Start of the last pass over the source that read all it set out to read.",
             "source",
         )
+        self._last_listing = gauge(
+            "freshgate_source_last_listing_timestamp_seconds",
+            "Start of the last listing of the source that was read to its end.",
+            "source",
+        )
         self._oldest_confirmed = gauge(
             "freshgate_source_oldest_confirmed_timestamp_seconds",
             "When the source's longest unconfirmed object was last confirmed.",
@@ -220,7 +225,8 @@ class Metrics:
             "freshgate_invariant_violations_total", "Answers withheld because a promise was about to be broken."
         )
         schedule = (self._ttl, self._interval, self._sweep)
-        self._of_holder = (*schedule, self._objects, self._last_success, self._oldest_confirmed)
+        passes = (self._last_success, self._last_listing)
+        self._of_holder = (*schedule, *passes, self._objects, self._oldest_confirmed)
         self._start_at_zero()
 
     def _start_at_zero(self) -> None:
@@ -275,6 +281,7 @@ class Metrics:
 
     def source_state(self, source: str, state: SourceState) -> None:
         _set_or_drop(self._last_success, source, state.last_success)
+        _set_or_drop(self._last_listing, source, state.last_list)
 
     def breaker(self, source: str, *, is_open: bool) -> None:
         self._breaker.of(source).set(is_open)

@@ -57,8 +57,10 @@ class MountedSecret:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._seen = ("", 0)
 
     def current(self) -> Published:
+        self._seen = self._signature()  # before it is read: what is swapped in meanwhile is told as a change
         folder = self._folder.resolve()
         # One real folder for all files: read through the link, they could come from two publications.
         data = (folder / "..data").resolve() if (folder / "..data").exists() else folder
@@ -73,11 +75,10 @@ class MountedSecret:
         return Published(parse(text), credentials)
 
     async def changes(self) -> AsyncIterator[Published | ConfigRefused]:
-        seen = self._signature()
+        """What was swapped in since `current` was called last, by whomever."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            if (now := self._signature()) != seen:
-                seen = now
+            if self._signature() != self._seen:
                 try:
                     yield self.current()
                 except ConfigRefused as refused:

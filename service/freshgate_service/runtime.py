@@ -124,11 +124,11 @@ class Engine:
         await self._replace_readers({}, self.published)
 
     def _start(self) -> None:
-        self._spawn(self._follow(), "follow")
-        self._spawn(self._keep_time(), "clock")
-        self._spawn(self._count(), "census")
+        self._spawn(unending(self._follow), "follow")
+        self._spawn(unending(self._keep_time), "clock")
+        self._spawn(unending(self._count), "census")
         if self.options.runs_loop:
-            self._spawn(self.loop.run(), "loop")
+            self._spawn(unending(self.loop.run), "loop")
 
     def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
@@ -150,8 +150,6 @@ class Engine:
 
     async def take(self, published: Published) -> None:
         """Takes a configuration of the same store into force. The memory first: a revocation waits for nothing."""
-        if _older(published.config.revision, self.published.config.revision):
-            raise ConfigRefused("revision: older than the one in force, which stays")
         self.memory.replace_config(published.config)
         before, self.published = self.published, published
         self.highest, self._settled = published.config.revision, False
@@ -256,7 +254,7 @@ class Engine:
     async def _count(self) -> None:
         while True:
             for name, spec in self.memory.specs.items():
-                counted = self.census[name] = await self._count_one(name)
+                counted = self.census[name] = await self._count_one(spec)
                 self.metrics.breaker(name, is_open=name in self.readers and self.readers[name].breaker_open)
                 if self.loop.holding:
                     self.metrics.schedule(spec)
@@ -266,19 +264,37 @@ class Engine:
                         stale=counted.stale,
                         oldest_confirmed=counted.oldest_confirmed,
                     )
+            self._forget_left()
             await asyncio.sleep(CENSUS_SECONDS)
 
-    async def _count_one(self, name: str) -> Census:
-        """Visits all objects of a source, a few at a time: never on a query's way."""
-        now, ttl, breath = self.clock.latest(), self.memory.specs[name].ttl_seconds, Breath()
+    def _forget_left(self) -> None:
+        """Whichever process tells the store that a source left, all of them stop telling of it."""
+        for name in self.census.keys() - self.memory.specs.keys():
+            del self.census[name]
+            self.metrics.forget_source(name)
+
+    async def _count_one(self, spec: Source) -> Census:
+        """Visits all objects of a source, which may leave meanwhile, a few at a time: never on a query's way."""
+        now, breath = self.clock.latest(), Breath()
         objects, stale, oldest = 0, 0, None
-        for key in self.memory.keys(name):
+        for key in self.memory.keys(spec.name):
             if (remembered := self.memory.get(key)) is not None:
                 objects += 1
-                stale += freshness(remembered.clock, ttl, now) <= 0.0
+                stale += freshness(remembered.clock, spec.ttl_seconds, now) <= 0.0
                 oldest = min(oldest or remembered.clock.confirmed_at, remembered.clock.confirmed_at)
             await breath()
         return Census(objects, stale, oldest)
+
+
+async def unending(work: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Work that goes on for as long as the process does. A fault in it that nobody foresaw must not end it in silence:
+    everything would look well, and no revocation would be heard of any more."""
+    while True:
+        try:
+            await work()
+        except Exception as error:
+            log.error("background_work_failed", work=work.__qualname__, exc_info=error)
+        await asyncio.sleep(RETRY_SECONDS)
 
 
 class Runtime:
@@ -316,7 +332,7 @@ class Runtime:
         return self._engine
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._run(), name="runtime")
+        self._task = asyncio.create_task(unending(self._run), name="runtime")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -377,10 +393,11 @@ class Runtime:
     async def _take(self, published: Published) -> None:
         """The last good form stays in force where the next one cannot be obeyed, or its store not be reached."""
         try:
+            # Before anything of it is in force, be it only whose tokens are taken.
+            _check_not_older(published, than=self.engine.published)
             self._in_force(published.config)
-            if _store_dsn(self.published) == _store_dsn(published):
-                await self.engine.take(published)
-            else:
+            await self.engine.take(published)  # also before it is moved: a revocation waits for no other store
+            if _store_dsn(self.published) != _store_dsn(published):
                 await self._move(published)
         except (ConfigRefused, StoreUnavailable) as error:
             self._refuse(error)
@@ -427,6 +444,11 @@ def _store_dsn(published: Published) -> str:
     if value is None:
         raise ConfigRefused(f"spec.store.dsn: Secret {named.secret} has no key {named.key}; add it")
     return value
+
+
+def _check_not_older(published: Published, than: Published) -> None:
+    if _older(published.config.revision, than.config.revision):
+        raise ConfigRefused("revision: older than the one in force, which stays")
 
 
 def _older(one: Revision, other: Revision) -> bool:

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 from freshgate_strategies import accesses, askers, entitlements
-from freshgate_world import ANA, BOB, ZOE, configuration, key, source
+from freshgate_world import ANA, BOB, ZOE, configuration, key, remembered, source
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freshgate_crds.compiled import Entitlements
-from freshgate_service.domain import Access, Asker, Clock, ClockMoved, Deleted, MemoryObject, ObjectKey, Scored
+from freshgate_service.domain import Access, Asker, Clock, ClockMoved, Deleted, ObjectKey, Scored
 from freshgate_service.entitle import entitled
 from freshgate_service.memory import Memory
 from freshgate_service.score.analyse import Analyser
@@ -24,25 +24,6 @@ ANALYSER = Analyser("english")
 WORDS = st.sampled_from(["refund", "invoice", "webhook", "東京", "refund invoice", "webhook webhook", ""])
 QUERIES = st.sampled_from(["refund", "invoice refund", "webhook", "東京 refund", "nothing"])
 IDS = st.sampled_from([f"{number}" for number in range(6)])
-
-
-def remembered(
-    record_id: str, title: str, summary: str, access: Access, change: int, spec_hash: str = "tickets one"
-) -> MemoryObject:
-    return MemoryObject(
-        key=ObjectKey(access.source, record_id),
-        title=title,
-        summary=summary,
-        url=None,
-        access=access,
-        content_hash=f"{title}|{summary}",
-        access_hash=repr(access),
-        spec_hash=spec_hash,
-        condenser="extractive",
-        version=None,
-        clock=Clock(0.0),
-        change=change,
-    )
 
 
 def reference(memory: Memory, asker: Asker, query: str, limit: int, sources: frozenset[str] | None) -> list[Scored]:

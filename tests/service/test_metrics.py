@@ -16,6 +16,7 @@ NAMES = {
     "freshgate_source_discovery_interval_seconds",
     "freshgate_source_sweep_seconds",
     "freshgate_source_last_success_timestamp_seconds",
+    "freshgate_source_last_listing_timestamp_seconds",
     "freshgate_source_oldest_confirmed_timestamp_seconds",
     "freshgate_source_breaker_open",
     "freshgate_loop_holder",
@@ -80,7 +81,7 @@ def exercise(metrics: Metrics) -> None:
     """Everything there is to tell."""
     metrics.schedule(source("tickets", ttl_seconds=300.0))
     metrics.census("tickets", fresh=3, stale=1, oldest_confirmed=5.0)
-    metrics.source_state("tickets", SourceState(last_success=9.0))
+    metrics.source_state("tickets", SourceState(last_success=9.0, last_list=8.0))
     metrics.hold_loop(held=True)
     metrics.breaker("tickets", is_open=True)
     metrics.declare_route("/api/v1/search", (200, 400))
@@ -175,6 +176,7 @@ def test_only_the_loops_holder_speaks_for_the_sources(metrics: Metrics):
         "freshgate_source_discovery_interval_seconds",
         "freshgate_source_sweep_seconds",
         "freshgate_source_last_success_timestamp_seconds",
+        "freshgate_source_last_listing_timestamp_seconds",
         "freshgate_source_oldest_confirmed_timestamp_seconds",
     }
     assert value(metrics, "freshgate_source_breaker_open", source="tickets") == 1
@@ -194,6 +196,7 @@ def test_a_time_that_never_happened_is_no_series(metrics: Metrics):
     metrics.source_state("tickets", SourceState())
     metrics.census("tickets", fresh=0, stale=0, oldest_confirmed=None)
     assert value(metrics, "freshgate_source_last_success_timestamp_seconds", source="tickets") is None
+    assert value(metrics, "freshgate_source_last_listing_timestamp_seconds", source="tickets") is None
     assert value(metrics, "freshgate_source_oldest_confirmed_timestamp_seconds", source="tickets") is None
 
 

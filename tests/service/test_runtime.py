@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 from freshgate_world import ANA, SOURCE, STORE, configuration, entitlements, source, states, world
 
-from freshgate_crds.compiled import Condenser, Config, Credential, Rest, RestFetch, RestList, Revision
+from freshgate_crds.compiled import Condenser, Config, Credential, Postgres, Rest, RestFetch, RestList, Revision
 from freshgate_service import runtime
 from freshgate_service.errors import ConfigRefused, NotReady
 from freshgate_service.metrics import Metrics
@@ -95,6 +95,19 @@ async def test_replay_46_an_older_configuration_never_replaces_a_newer_one(datab
         await until(lambda: counted(served, "freshgate_config_rejected_total") == 1)
         assert served.revision.counter == 5
         assert served.engine.memory.config.revision.counter == 5
+
+
+async def test_of_a_source_that_left_nothing_is_told_even_where_it_was_never_read(database):
+    both = (source(), source("desk", postgres=Postgres(dsn=SOURCE, list="SELECT 1", fetch="none of $1")))
+    served, publisher, _ = made(published(configuration(sources=both), database))
+    with mock.patch.object(runtime, "CENSUS_SECONDS", 0.02):
+        async with served:
+            await until(lambda: 'source="desk"' in served._metrics.render().decode())
+            publisher.news.put_nowait(published(revised(configuration(), 2), database))
+            await until(lambda: 'source="desk"' not in served._metrics.render().decode())
+            assert set(served.engine.census) == {"tickets"}
+            left_in_mid_count = await served.engine._count_one(source("desk"))
+            assert left_in_mid_count == runtime.Census(0, 0, None)
 
 
 @pytest.mark.promise("CON-1")

