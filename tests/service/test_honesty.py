@@ -6,24 +6,19 @@ only what was read successfully, and when. Each mutant is a way in which systems
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import AbstractContextManager, AsyncExitStack, suppress
-from dataclasses import replace
+from contextlib import AsyncExitStack
 from itertools import count
 from typing import Any, TypeVar
-from unittest import mock
 
 import pytest
+from freshgate_mutants import MUTANTS
 from freshgate_world import ANA, BOB, ZOE, World, configuration, world
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from freshgate_service import pipeline
-from freshgate_service.domain import Asker, Clock, Item, ObjectKey, Record, State
+from freshgate_service.domain import Asker, Item, State
 from freshgate_service.errors import RateLimited, SourceError, SourceTimeout, SourceUnavailable
-from freshgate_service.refresh import Flights, Loop, Outcome, Reader
-from freshgate_service.refresh.loop import Listing
-from freshgate_service.sources.mapping import Mapping
 
 T = TypeVar("T")
 TTL = 60.0
@@ -137,7 +132,7 @@ def play(machine: type[Honesty], examples: int, *, explain: bool = True) -> None
             stateful_step_count=25,
             deadline=None,
             derandomize=True,
-            phases=list(Phase) if explain else [Phase.generate],
+            phases=settings.default.phases if explain else [Phase.generate],
             suppress_health_check=list(HealthCheck),
         ),
     )
@@ -151,57 +146,17 @@ def test_nothing_is_ever_labelled_current_past_its_ttl_or_after_a_failed_read(ma
 # --- what the machine must catch -------------------------------------------------------------------------------------
 
 
-def falls_back_to_the_old_answer() -> AbstractContextManager[Any]:
-    return mock.patch.object(pipeline, "_state", return_value=State.FRESH)
-
-
-def serves_past_the_ttl() -> AbstractContextManager[Any]:
-    return mock.patch.object(pipeline, "freshness", return_value=0.5)
-
-
-def moves_the_clock_of_a_failed_read() -> AbstractContextManager[Any]:
-    land = Flights.land
-
-    def revive(self: Flights, key: ObjectKey, outcome: Outcome) -> None:
-        if (known := self.memory.get(key)) is not None:
-            self.memory.objects[key] = replace(known, clock=Clock(self.clock.earliest()))
-        land(self, key, outcome)
-
-    return mock.patch.object(Flights, "land", revive)
-
-
-def confirms_by_content_alone() -> AbstractContextManager[Any]:
-    """The owner or the region changed, the content did not: taken for unchanged."""
-    record = Mapping.record
-
-    def forget(self: Mapping, record_id: str, raw: Any) -> Record:
-        return replace(record(self, record_id, raw), access_hash="same")
-
-    return mock.patch.object(Mapping, "record", forget)
-
-
-def takes_a_broken_listing_for_a_complete_one() -> AbstractContextManager[Any]:
-    async def believe(self: Loop, reader: Reader, started: float) -> Listing:
-        listing = Listing(started)
-        with suppress(SourceError):
-            async for page in reader.list():
-                listing.versions.update({ObjectKey("tickets", each.record_id): each.version for each in page})
-        return listing
-
-    return mock.patch.object(Loop, "_list", believe)
-
-
 @pytest.mark.promise("FRE-2", "FRE-3", "FRE-5", "FRE-6")
 @pytest.mark.parametrize(
     "mutant",
     [
-        falls_back_to_the_old_answer,
-        serves_past_the_ttl,
-        moves_the_clock_of_a_failed_read,
-        confirms_by_content_alone,
-        takes_a_broken_listing_for_a_complete_one,
+        "falls_back_to_the_old_answer",
+        "serves_past_the_ttl",
+        "moves_the_clock_of_a_failed_read",
+        "confirms_by_content_alone",
+        "takes_a_broken_listing_for_a_complete_one",
     ],
 )
 def test_the_machine_catches(machine, mutant):
-    with mutant(), pytest.raises((AssertionError, BaseExceptionGroup)):
+    with MUTANTS[mutant].apply(), pytest.raises((AssertionError, BaseExceptionGroup)):
         play(machine, 300, explain=False)

@@ -206,7 +206,9 @@ async def visits(dsn: str, twins: Twins, twin: Twin, who: Mapping[str, str]) -> 
 
 def spoken_of(twins: Twins) -> list[ObjectKey]:
     """Of each kind of name one or two: the asker's own, hidden in either world, in none."""
-    hidden = [sorted(twin.hidden - other.hidden) for twin, other in ((twins.one, twins.other), (twins.other, twins.one))]
+    hidden = [
+        sorted(twin.hidden - other.hidden) for twin, other in ((twins.one, twins.other), (twins.other, twins.one))
+    ]
     return [*twins.mine[:2], *hidden[0][:1], *hidden[1][:1], ObjectKey("tickets", "random")]
 
 
@@ -299,7 +301,7 @@ async def test_what_an_asker_may_see_is_answered_at_every_entrance(still):
         shown = {name for name, found in told.items() if found.status == 200 and b"refund of mine" in found.body}
         assert shown >= {*TELLING, "search refund", "search for one", *(f"search tool {era}" for era in ERAS)}
         for name in ("sources", *(f"sources tool {era}" for era in ERAS)):
-            assert b'tickets' in told[name].body
-            assert b'payroll' not in told[name].body
+            assert b"tickets" in told[name].body
+            assert b"payroll" not in told[name].body
         assert all(found.lines[-1]["outcome"] == "answered" for name, found in told.items() if name in shown)
         assert all(found.counted for found in told.values() if found.lines)

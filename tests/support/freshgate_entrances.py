@@ -154,7 +154,13 @@ class Noticed(NamedTuple):
     @property
     def without_the_question(self) -> "Noticed":
         """For requests that differ in the name they ask about: the audit trail keeps a hash of it."""
-        return self._replace(lines=[{name: each for name, each in line.items() if name != "asked"} for line in self.lines])
+        return self._replace(
+            lines=[{name: each for name, each in line.items() if name != "asked"} for line in self.lines]
+        )
+
+
+def _without(line: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in line.items() if name not in names}
 
 
 class Visitor:
@@ -208,7 +214,9 @@ class Visitor:
 
     def _lines(self) -> list[dict[str, Any]]:
         left_out = ("time", "milliseconds")
-        return [{name: value for name, value in line.items() if name not in left_out} for line in self._service.logged()]
+        return [
+            {name: value for name, value in line.items() if name not in left_out} for line in self._service.logged()
+        ]
 
     def _counts(self) -> dict[str, float]:
         """What is counted, of all that is measured: not how long anything took."""

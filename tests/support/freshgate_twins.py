@@ -78,7 +78,7 @@ def examples(few: int) -> settings:
     return settings(
         max_examples=few * (10 if thorough else 1),
         deadline=None,
-        phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+        phases=[phase for phase in settings.default.phases if phase is not Phase.explain],
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
     )
 
@@ -178,7 +178,10 @@ def raws(draw: st.DrawFn) -> Raw:
 @st.composite
 def pairs(draw: st.DrawFn, askers: st.SearchStrategy[Asker], *, most: int = 8) -> Twins:
     asker = draw(askers)
-    common = [theirs(asker, draw(REACH)), *(draw(policies(f"common-{number}")) for number in range(draw(st.integers(0, 3))))]
+    common = [
+        theirs(asker, draw(REACH)),
+        *(draw(policies(f"common-{number}")) for number in range(draw(st.integers(0, 3)))),
+    ]
     both = [entitling([*common, *draw(st.lists(policies("own"), max_size=2))]) for _ in range(2)]
     found: tuple[list[Thing], list[Thing]] = ([], [])
     hidden: tuple[set[ObjectKey], set[ObjectKey]] = (set(), set())
@@ -226,7 +229,9 @@ class _Later(NamedTuple):
 
     def _next(self, *raws_now: Raw | None) -> list[Raw | None]:
         first = raws_now[0]
-        if first is None or not self._sees(0, first):  # it has moved out of reach before: in each world to its own place
+        if first is None or not self._sees(
+            0, first
+        ):  # it has moved out of reach before: in each world to its own place
             return list(raws_now)
         match self.draw(st.sampled_from(["same", "same", "edited", "moved", "malformed"])):
             case "edited":
@@ -423,7 +428,9 @@ def open_gates(made: World) -> None:
 
 
 async def _under_way(made: World, keys: set[ObjectKey]) -> bool:
-    return {ObjectKey(name, each) for name, one in made.upstreams.items() for read in one.reads for each in read} >= keys
+    return {
+        ObjectKey(name, each) for name, one in made.upstreams.items() for read in one.reads for each in read
+    } >= keys
 
 
 async def _asked(made: World, asker: Asker, order: Sequence[Question]) -> list[Told]:
