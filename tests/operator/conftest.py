@@ -1,14 +1,30 @@
 """A support desk in a cluster in memory, and an operator that has not looked at it yet."""
 
+import logging
+from collections.abc import Iterator
+
 import pytest
+import structlog
 from freshgate_kubernetes import FakeCluster, Office, Time, put_all, secret
 from freshgate_written import NAMESPACE as ACME
 from freshgate_written import desk, policy
 
+from freshgate_operator import logs
 from freshgate_operator.kinds import NAMESPACE, SECRET
 from freshgate_operator.metrics import Metrics
 
 DSN = "postgresql://reader:hunter2@db.example:5433/desk"
+
+
+@pytest.fixture(autouse=True)
+def own_logs() -> Iterator[None]:
+    """As the process has them; afterwards as they were."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    logs.configure()
+    yield
+    root.handlers[:], root.level = handlers, level
+    structlog.reset_defaults()
 
 
 @pytest.fixture
