@@ -1,0 +1,45 @@
+{{/* All that the operator may do, in the cluster or in one namespace. Deleting is left to owner references. */}}
+{{- define "freshgate.rules" -}}
+# What users write, and what became of it.
+- apiGroups: [freshgate.dev]
+  resources: [memorysources, entitlementpolicies, workspaces]
+  verbs: [list, watch]
+- apiGroups: [freshgate.dev]
+  resources: [memorysources/status, entitlementpolicies/status, workspaces/status]
+  verbs: [patch]
+# Credentials, and what is published. Roles cannot select by labels: the operator itself asks for labelled ones alone.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, list, watch, create, update]
+# What runs a workspace.
+- apiGroups: [""]
+  resources: [serviceaccounts, services]
+  verbs: [get, list, create, patch]
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, create, patch]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, create, patch]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, create, patch]
+- apiGroups: [monitoring.coreos.com]
+  resources: [servicemonitors]
+  verbs: [get, list, create, patch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list{{ if include "freshgate.touchesPods" . }}, patch{{ end }}]
+# Where a workspace stands, and what is told of it.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create]
+# The heartbeat is heard here; where it is written, a role of its own says.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [freshgate-operator]
+  verbs: [list, watch]
+{{- end }}
