@@ -156,6 +156,11 @@ def load_directory(path: Path, previous: Manifests | None = None) -> Manifests:
     return Manifests(tuple(documents), tuple(problems), tuple(notes))
 
 
+def files_of(folder: Path) -> list[Path]:
+    """The files that `load_directory` reads. Raises ManifestsUnavailable."""
+    return [folder / file for file in _files(folder, [])]
+
+
 class _FileRefused(Exception):
     def __init__(self, place: Place, reason: str, problem: str) -> None:
         super().__init__(problem)

@@ -16,9 +16,12 @@ DRIFT = 100e-6
 """Seconds that two clocks may part in a second. Oscillators are rated at up to 50 millionths each."""
 
 
+_BOOTTIME: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 def boottime() -> float:
     """Seconds since the machine started, suspended or not. Elsewhere than on Linux the monotonic clock counts so."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+    return time.clock_gettime(_BOOTTIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +60,15 @@ class StoreClock:
 
     def latest(self) -> float:
         """The store's time is not later than this. For ages and for what expires."""
-        now = self._boottime()
-        return now + self._known(now).high
+        now, known = self._boottime(), self._known()
+        return now + known.high + DRIFT * (now - known.at)
 
     def earliest(self) -> float:
         """The store's time is not earlier than this. For the stamp at the start of a read."""
-        now = self._boottime()
-        return now + self._known(now).low
+        now, known = self._boottime(), self._known()
+        return now + known.low - DRIFT * (now - known.at)
 
-    def _known(self, now: float) -> _Bounds:
+    def _known(self) -> _Bounds:
         if self._bounds is None:
             raise StoreUnavailable("the store's time has not been read yet")
-        return self._bounds.widened(now)
+        return self._bounds

@@ -8,6 +8,7 @@ from `score`.
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from weakref import WeakValueDictionary
 
 from freshgate_crds.compiled import Config, Source
 from freshgate_service.domain import (
@@ -29,6 +30,12 @@ from freshgate_service.score.fast import View
 VIEW_BYTES = 512 * 1024 * 1024
 """What all views together may hold; the ones longest unused go first."""
 
+VIEW_OVERHEAD = 8 * 1024
+"""What a view takes beyond what it counts itself: most of it, where an asker may see one record."""
+
+SLICES = 4_096
+"""Views at the most. Every change of an object passes all of them."""
+
 ASKERS = 10_000
 """How many askers' last slices are kept in mind."""
 
@@ -36,12 +43,15 @@ Classes = frozenset[int]
 Hint = tuple[tuple[Name, ...], frozenset[str] | None]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Slice:
-    """One view over the objects of some classes, and what has changed in them since it was last brought up to date."""
+    """One view over the objects of some classes, and what has changed in them since it was last brought up to date.
+    `size` is what was last counted of it."""
 
+    classes: Classes
     view: View
     pending: set[ObjectKey] = field(default_factory=set)
+    size: int = 0
 
 
 class Memory:
@@ -55,7 +65,8 @@ class Memory:
         self._by_source: dict[str, set[ObjectKey]] = defaultdict(set)
         self._classes = ClassTable(config.entitlements)
         self._slices: OrderedDict[Classes, Slice] = OrderedDict()
-        self._last: OrderedDict[Hint, Classes] = OrderedDict()
+        self._held = 0
+        self._last: WeakValueDictionary[Hint, Slice] = WeakValueDictionary()
         self._read_with(config)
 
     def _read_with(self, config: Config) -> None:
@@ -65,6 +76,7 @@ class Memory:
         self._vocabulary = Vocabulary()
         self._documents: dict[ObjectKey, Document] = {}
         self._slices.clear()
+        self._held = 0
 
     # changes
 
@@ -89,10 +101,10 @@ class Memory:
             for key in self.objects:
                 self._document(key)
         self._classes.replace(config.entitlements)
-        for name in {*self.specs, *(source.name for source in old.sources)}:
-            if self.specs.get(name) != next((s for s in old.sources if s.name == name), None):
-                for key in self.keys(name):
-                    self._admit(key, self.objects[key])
+        # Whether an object is a candidate hangs on the reading spec alone: an edited TTL passes over no object.
+        for name in {name for name, _ in _reading_specs(config) ^ _reading_specs(old)}:
+            for key in self.keys(name):
+                self._admit(key, self.objects[key])
 
     def _remember(self, changed: MemoryObject) -> None:
         known = self.objects.get(changed.key)
@@ -172,12 +184,13 @@ class Memory:
         hint = (tuple(principal.name for principal in asker.everyone), sources)
         piece = self._slices.get(classes)
         if piece is None:
-            piece = self._slices[classes] = self._derived(classes, self._last.pop(hint, None))
-            self._evict()
+            piece = self._slices[classes] = self._derived(classes, self._last.get(hint))
         self._slices.move_to_end(classes)
-        self._last[hint] = classes
+        self._keep_in_mind(hint, piece)
         if piece.pending:
             self._patch(classes, piece)
+        self._count(piece)
+        self._evict()
         return piece
 
     def top(self, entitled: Slice, query: str, limit: int) -> list[Scored]:
@@ -189,13 +202,12 @@ class Memory:
             return classes
         return frozenset(class_id for class_id in classes if self._classes.access(class_id).source in sources)
 
-    def _derived(self, classes: Classes, last: Classes | None) -> Slice:
+    def _derived(self, classes: Classes, last: Slice | None) -> Slice:
         """A slice for classes that have none: from the one that the asker had before, where they differ by little."""
-        old = None if last is None else self._slices.get(last)
-        if old is None or last is None:
-            return Slice(self._built(classes))
-        differing = {key for class_id in classes ^ last for key in self._classes.members(class_id)}
-        return Slice(old.view.fork(), old.pending | differing)
+        if last is None or self._slices.get(last.classes) is not last:  # one that is not kept is told of no change
+            return Slice(classes, self._built(classes))
+        differing = {key for class_id in classes ^ last.classes for key in self._classes.members(class_id)}
+        return Slice(classes, last.view.fork(), last.pending | differing)
 
     def _patch(self, classes: Classes, piece: Slice) -> None:
         for key in piece.pending:
@@ -207,11 +219,27 @@ class Memory:
         keys = (key for class_id in classes for key in self._classes.members(class_id))
         return View(((key, self._documents[key]) for key in keys), self._weights, self._vocabulary)
 
+    def _keep_in_mind(self, hint: Hint, piece: Slice) -> None:
+        """For as long as the slice itself is kept."""
+        if len(self._last) >= ASKERS:
+            self._last.clear()
+        self._last[hint] = piece
+
+    def _count(self, piece: Slice) -> None:
+        """Anew each time that it is used: it grows with what is asked of it."""
+        size = VIEW_OVERHEAD + piece.view.nbytes
+        self._held += size - piece.size
+        piece.size = size
+
     def _evict(self) -> None:
-        while len(self._slices) > 1 and sum(piece.view.nbytes for piece in self._slices.values()) > VIEW_BYTES:
-            self._slices.popitem(last=False)
-        while len(self._last) > ASKERS:
-            self._last.popitem(last=False)
+        """It costs what goes: however many views there are, an asker's first query pays for its own."""
+        while len(self._slices) > 1 and (self._held > VIEW_BYTES or len(self._slices) > SLICES):
+            _, piece = self._slices.popitem(last=False)
+            self._held -= piece.size
+
+
+def _reading_specs(config: Config) -> set[tuple[str, str]]:
+    return {(source.name, source.spec_hash) for source in config.sources}
 
 
 def _text(remembered: MemoryObject) -> tuple[str, str]:

@@ -7,11 +7,14 @@ server's log.
 import asyncio
 import gzip
 import json
+import os
 import shutil
+import signal
 from collections.abc import AsyncIterator, Iterator, Set
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import aiohttp
@@ -49,14 +52,18 @@ async def desk(desk_database: str, postgres_server: Any) -> AsyncIterator[Desk]:
 
 
 @pytest.fixture
-def laptop(tmp_path: Path, desk: Desk) -> Laptop:
-    """Manifests over the desk, on an embedded store."""
-    made = Laptop(tmp_path)
-    made.secret("desk", desk.dsn)
-    made.write("sources.yaml", SOURCES)
-    made.write("policies.yaml", POLICIES)
-    made.write("workspace.yaml", WORKSPACE)
-    return made
+def laptop(desk: Desk) -> Iterator[Laptop]:
+    """Manifests over the desk, on an embedded store. Not below pytest's folder, which is closed to all but one user
+    whenever a run begins: where root starts a Postgres, it runs as another."""
+    with TemporaryDirectory(prefix="freshgate-laptop-") as folder:
+        made = Laptop(Path(folder))
+        made.secret("desk", desk.dsn)
+        made.write("sources.yaml", SOURCES)
+        made.write("policies.yaml", POLICIES)
+        made.write("workspace.yaml", WORKSPACE)
+        yield made
+        if postmaster(made).exists():
+            os.kill(int(postmaster(made).read_text().splitlines()[0]), signal.SIGQUIT)
 
 
 @pytest.fixture

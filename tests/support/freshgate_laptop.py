@@ -165,7 +165,6 @@ class Process:
                 stderr=subprocess.STDOUT,
                 cwd=folder,
                 env=_environment({}),
-                start_new_session=True,  # an interrupt at the terminal is for the tests
             )
         return cls(port, ops_port, process, log)
 
@@ -237,7 +236,7 @@ class Process:
 
     async def search(self, token: str, query: str = "refund", **options: Any) -> list[Any]:
         status, answer = await self.ask(token, "POST", "search", json={"query": query, **options})
-        assert status == 200, answer
+        assert status == 200, (answer, self.said[-2000:])
         return list(answer["results"])
 
 

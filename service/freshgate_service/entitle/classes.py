@@ -19,6 +19,9 @@ from freshgate_service.entitle.values import is_present, scalars
 ANSWERS = 256
 """Answers kept. A new class is decided for each of them, so this bounds what adding one costs."""
 
+ASKERS = 4_096
+"""Whose grants are kept in mind: a verified token is the same asker each time that it is shown."""
+
 ANSWERED_CLASSES = 4_000_000
 """Class ids held by all answers together, at about 50 bytes each."""
 
@@ -74,6 +77,7 @@ class ClassTable:
     def __init__(self, entitlements: Entitlements) -> None:
         self._entitlements = entitlements
         self._grants = Grants(entitlements.policies)
+        self._granted: dict[int, tuple[Asker, Hashable | None]] = {}
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
         self._classes: dict[int, _Class] = {}
         self._by_likeness: dict[Hashable, int] = {}
@@ -115,7 +119,7 @@ class ClassTable:
 
     def classes_of(self, asker: Asker) -> frozenset[int]:
         """All classes that the asker is entitled to. The same object as before where nothing of it changed."""
-        grant = None if self._entitlements.denied else self._grants.of(asker)
+        grant = None if self._entitlements.denied else self._grant(asker)
         if grant is None:
             return NOTHING
         answer = self._answers.get(grant)
@@ -130,8 +134,20 @@ class ClassTable:
         """Obeys another revision. Classes stay; answers stay only where no policy changed."""
         if entitlements.policies != self._entitlements.policies:
             self._grants = Grants(entitlements.policies)
+            self._granted.clear()
             self._answers.clear()
         self._entitlements = entitlements
+
+    def _grant(self, asker: Asker) -> Hashable | None:
+        """By identity: askers that Python calls equal may differ in the type of a claim."""
+        known = self._granted.get(id(asker))
+        if known is not None:
+            return known[1]
+        if len(self._granted) >= ASKERS:
+            self._granted.clear()
+        grant = self._grants.of(asker)
+        self._granted[id(asker)] = (asker, grant)  # held, so that its identity is nobody else's
+        return grant
 
     def _open(self, likeness: Hashable, access: Access) -> int:
         self._arrivals += 1

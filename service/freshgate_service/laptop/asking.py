@@ -44,7 +44,8 @@ async def ask(
             answer = await response.json()
             if response.status == 200:
                 return dict(answer)
-            raise NotAnswered(f"{response.status} {answer['error']['code']}: {answer['error']['message']}")
+            problem = f"{answer['error']['code']}: {answer['error']['message']}"
+            raise NotAnswered(f"{response.status} {printable(problem)}")
     except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
         raise NotAnswered(f"{url} does not answer as a Freshgate service: {type(error).__name__}") from None
 
@@ -57,16 +58,21 @@ def program() -> str:
     return str(called.relative_to(Path.cwd()) if called.is_relative_to(Path.cwd()) else called)
 
 
+def printable(text: str) -> str:
+    """For a terminal: what is no character to be seen is written out, for ids are whatever the source made them."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def table(answer: Mapping[str, Any]) -> None:
     """Prints one row a result. Record text is printed as text, whatever it looks like."""
     rows = Table("object", "title", "score", "matched", "freshness", box=None, pad_edge=False)
     for result in answer["results"]:
         rows.add_row(
-            Text(result["id"]),
-            Text(result.get("title", "—")),
+            Text(printable(result["id"])),
+            Text(printable(result.get("title", "—"))),
             f"{result['score']:.3f}" if "score" in result else "—",
-            Text(matches(result.get("matched", []))),
-            Text(freshness(result["freshness"])),
+            Text(printable(matches(result.get("matched", [])))),
+            Text(printable(freshness(result["freshness"]))),
         )
     console = Console()
     console.print(rows if answer["results"] else "nothing that this asker may see matches")

@@ -11,6 +11,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from freshgate_service.domain import Asker, MemoryObject, Scored
 from freshgate_service.entitle import Decision, why
+from freshgate_service.laptop.asking import printable
 from freshgate_service.laptop.publisher import ManifestPublisher, Place
 from freshgate_service.laptop.serving import laptop_options, store_for
 from freshgate_service.memory import Memory
@@ -30,7 +31,7 @@ async def explain_query(place: Place, token: str, on_behalf_of: str | None, quer
         asker = _asker(published, token, on_behalf_of)
         memory = await _remembered(published)
         for line in explanation(memory, asker, query):
-            click.echo(line)
+            click.echo(printable(line))
 
 
 def explanation(memory: Memory, asker: Asker, query: str) -> Iterator[str]:
@@ -41,7 +42,8 @@ def explanation(memory: Memory, asker: Asker, query: str) -> Iterator[str]:
         yield from _surfaced(one, why(asker, memory.objects[one.key].access, memory.config.entitlements))
     others = [(found, decision) for found, decision in _matching(memory, asker, query) if not decision.entitled]
     if others:
-        yield f"\n{len(others)} more match and are not theirs to see{', among them' if len(others) > OTHERS else ''}:"
+        yield ""
+        yield f"{len(others)} more match and are not theirs to see{', among them' if len(others) > OTHERS else ''}:"
     for found, decision in others[:OTHERS]:
         yield f"  {found.key.text}"
         yield from _grounds(decision)

@@ -103,7 +103,7 @@ class Issuers:
             return dict(json.loads(self._index.read_bytes()))
         except FileNotFoundError:
             return {}
-        except ValueError:
+        except (ValueError, TypeError):
             raise NoLocalIssuer(f"{self._index} is broken; start `freshgate serve`, which writes it anew") from None
 
     def _key(self, name: str) -> ec.EllipticCurvePrivateKey:

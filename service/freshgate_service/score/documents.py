@@ -3,7 +3,8 @@
 No statistic lives here: a count over all objects would tell an asker of what they may not see.
 """
 
-from collections import Counter
+import struct
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -12,7 +13,9 @@ import numpy as np
 
 from freshgate_service.score.bm25f import MAX_FREQUENCY
 
-POSTING = np.dtype([("term", np.uint32), ("title", np.uint16), ("body", np.uint16)])
+POSTING = np.dtype([("term", "<u4"), ("title", "<u2"), ("body", "<u2")])
+_TITLE, _BODY = 32, 48
+"""By how many bits a posting, taken as one number, has its frequencies shifted."""
 
 NO_TERM = 0
 """A number that no term has."""
@@ -31,18 +34,18 @@ class Vocabulary:
     """Numbers terms. A number is never given twice, so an index that still holds a forgotten one cannot mistake it."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
         self._unused = count(NO_TERM + 1)
+        self._numbers: defaultdict[str, int] = defaultdict(self._unused.__next__)
         self._size_when_pruned = 10_000
 
     def document(self, title: Sequence[str], body: Sequence[str]) -> Document:
-        in_title, in_body = Counter(title), Counter(body)
-        terms = {**in_title, **in_body}
-        postings = np.empty(len(terms), POSTING)
-        postings["term"] = [self._number(term) for term in terms]
-        postings["title"] = np.minimum([in_title.get(term, 0) for term in terms], MAX_FREQUENCY)
-        postings["body"] = np.minimum([in_body.get(term, 0) for term in terms], MAX_FREQUENCY)
-        return Document(postings.tobytes(), len(title), len(body))
+        # Plain arithmetic: numpy's arrays cost more to fill than a summary's few terms to pack.
+        numbers, in_title, in_body = self._numbers, _counted(title), _counted(body)
+        both = [
+            numbers[term] | frequency << _TITLE | in_body.pop(term, 0) << _BODY for term, frequency in in_title.items()
+        ]
+        packed = both + [numbers[term] | frequency << _BODY for term, frequency in in_body.items()]
+        return Document(struct.pack(f"<{len(packed)}Q", *packed), len(title), len(body))
 
     def number(self, term: str) -> int:
         """NO_TERM where no document has it: a query never adds one."""
@@ -57,11 +60,13 @@ class Vocabulary:
         """Forgets the terms that none of `documents`, which are all there are, has."""
         postings = np.frombuffer(b"".join(document.postings for document in documents), POSTING)
         used = set(np.unique(postings["term"]).tolist())
-        self._numbers = {term: number for term, number in self._numbers.items() if number in used}
-        self._size_when_pruned = max(self._size_when_pruned, len(self._numbers))
+        kept = {term: number for term, number in self._numbers.items() if number in used}
+        self._numbers = defaultdict(self._unused.__next__, kept)
+        self._size_when_pruned = max(self._size_when_pruned, len(kept))
 
-    def _number(self, term: str) -> int:
-        number = self._numbers.get(term)
-        if number is None:
-            number = self._numbers[term] = next(self._unused)
-        return number
+
+def _counted(terms: Sequence[str]) -> dict[str, int]:
+    counts: dict[str, int] = Counter(terms)
+    if len(terms) > MAX_FREQUENCY:
+        return {term: min(frequency, MAX_FREQUENCY) for term, frequency in counts.items()}
+    return counts

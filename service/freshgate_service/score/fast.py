@@ -23,7 +23,7 @@ Places = NDArray[np.intp]
 _LEADERS = 50
 """How many of a term's best scores are kept: no answer is longer. A longer cut is right too, only slower."""
 
-_SPARE_BYTES = 1 << 20
+_SPARE_BYTES = 4 << 20
 """What the impacts that an index remembers may take beyond its size. All that it can have take three times as much."""
 
 _match, _scored = Match._make, Scored._make  # a third faster than the constructors, and a query makes dozens
@@ -77,49 +77,45 @@ class View:
 
 
 class _Impact(NamedTuple):
-    """One term's scores. The arrays end in an entry that stands for no document, so that any search lands inside."""
+    """One term's scores: `shares` has a row of the scores and one of what the title adds to each."""
 
     places: Places
-    scores: Floats
-    titles: Floats
+    shares: Floats
     leaders: list[float]
 
     @property
     def nbytes(self) -> int:
-        return self.places.nbytes + self.scores.nbytes + self.titles.nbytes + 32 * len(self.leaders)
+        return self.places.nbytes + self.shares.nbytes + 32 * len(self.leaders)
 
 
 class _Index:
     """A slice between two changes: its statistics, and the impacts of the terms that were asked for. A place is a place
-    in the base, or, past its end, in the overlay."""
+    in the base, or, past its end, in the overlay. What there is of both fields has two rows, title and body."""
 
     def __init__(self, base: Segment, overlay: Segment, weights: Weights, vocabulary: Vocabulary) -> None:
         self._base = base
         self._overlay = overlay
-        self._weights = weights
+        self._weights = np.array([[weights.title], [weights.body]])
         self._vocabulary = vocabulary
         live = np.concatenate((base.live, overlay.live))
         self._count = int(live.sum())
-        self._title_lengths = np.concatenate((base.title_lengths, overlay.title_lengths))
-        self._body_lengths = np.concatenate((base.body_lengths, overlay.body_lengths))
-        self._title_average = int(self._title_lengths[live].sum()) / max(1, self._count)
-        self._body_average = int(self._body_lengths[live].sum()) / max(1, self._count)
+        self._norms = _norms(np.concatenate((base.lengths, overlay.lengths), axis=1), live, self._count)
         self._impacts: dict[str, _Impact] = {}
-        self._impact_bytes = 0
         self._keys = base.keys + overlay.keys
+        self._own_bytes = base.nbytes + overlay.nbytes + self._norms.nbytes + 8 * len(self._keys)
+        self._impact_bytes = 0
 
     @property
     def nbytes(self) -> int:
-        lengths = self._title_lengths.nbytes + self._body_lengths.nbytes
-        return self._base.nbytes + self._overlay.nbytes + lengths + 8 * len(self._keys) + self._impact_bytes
+        return self._own_bytes + self._impact_bytes
 
     def top(self, query_terms: Sequence[str], limit: int) -> list[Scored]:
         impacts = [(term, impact) for term in query_terms if (impact := self._impact(term)) is not None]
         if not impacts:
             return []
-        scores = np.zeros(len(self._keys) + 1)
+        scores = np.zeros(len(self._keys))
         for _, impact in impacts:
-            np.add.at(scores, impact.places, impact.scores)
+            np.add.at(scores, impact.places, impact.shares[0])
         # That many objects reach a term's limit-th best score by that term alone, so the cut cannot lie below it.
         floor = max(
             (impact.leaders[limit - 1] for _, impact in impacts if len(impact.leaders) >= limit), default=QUANTUM
@@ -137,15 +133,15 @@ class _Index:
         border = candidates.searchsorted(len(self._base))
         both = np.append(_ranked(scores, candidates[:border], limit), _ranked(scores, candidates[border:], limit))
         ids = [self._keys[place].text for place in both.tolist()]
-        merged = sorted(zip((-scores[both]).tolist(), ids, both.tolist(), strict=True))
-        return np.array([place for _, _, place in merged[:limit]], np.intp)
+        return both[np.lexsort((np.array(ids), -scores[both]))[:limit]]
 
     def _explained(self, best: Places, totals: list[float], impacts: list[tuple[str, _Impact]]) -> list[Scored]:
         places = best.tolist()
         matched: list[list[Match]] = [[] for _ in places]
         for term, impact in impacts:
             at = impact.places.searchsorted(best)
-            found, scores, titles = impact.places[at].tolist(), impact.scores[at].tolist(), impact.titles[at].tolist()
+            found = impact.places.take(at, mode="clip").tolist()
+            scores, titles = impact.shares.take(at, axis=1, mode="clip").tolist()
             for matches, place, there, score, title in zip(matched, places, found, scores, titles, strict=True):
                 if there == place:
                     if title:
@@ -173,31 +169,27 @@ class _Index:
             return base
         return Postings(
             np.append(base.places, overlay.places + np.uint32(len(self._base))),
-            np.append(base.title, overlay.title),
-            np.append(base.body, overlay.body),
+            np.append(base.frequencies, overlay.frequencies, axis=1),
         )
 
     def _weighed(self, postings: Postings) -> _Impact:
         """The formula over all objects that have the term, with the reference's operations in the reference's order."""
-        places, weights = postings.places, self._weights
-        title = weights.title * postings.title / _norm(self._title_lengths[places], self._title_average)
-        body = weights.body * postings.body / _norm(self._body_lengths[places], self._body_average)
-        rarity, saturation = idf(self._count, len(places)), K1 + (title + body)
-        titles = _quantised(rarity * title / saturation)
-        scores = titles + _quantised(rarity * body / saturation)
+        places = postings.places.astype(np.intp)
+        weighted = self._weights * postings.frequencies / self._norms.take(places, axis=1)
+        saturation = K1 + (weighted[0] + weighted[1])
+        shares = _quantised(idf(self._count, len(places)) * weighted / saturation)
+        titles = shares[0].copy()
+        shares[0] += shares[1]
+        shares[1] = titles
+        scores = shares[0]
         leaders = np.sort(np.partition(scores, -_LEADERS)[-_LEADERS:] if len(scores) > _LEADERS else scores)
-        return _Impact(
-            np.append(places, len(self._keys)).astype(np.intp),
-            np.append(scores, 0.0),
-            np.append(titles, 0.0),
-            leaders[::-1].tolist(),
-        )
+        return _Impact(places, shares, leaders[::-1].tolist())
 
     def _remember(self, term: str, impact: _Impact) -> None:
         """The impacts that were weighed first go first where there is no room for all."""
         self._impacts[term] = impact
         self._impact_bytes += impact.nbytes
-        while self._impact_bytes > self._base.nbytes + _SPARE_BYTES:
+        while self._impact_bytes > self._own_bytes + _SPARE_BYTES:
             self._impact_bytes -= self._impacts.pop(next(iter(self._impacts))).nbytes
 
 
@@ -206,13 +198,14 @@ def _ranked(scores: Floats, places: Places, limit: int) -> Places:
     return places[(-scores[places]).argsort(kind="stable")[:limit]]
 
 
-def _norm(lengths: NDArray[np.uint32], average: float) -> Floats:
+def _norms(lengths: NDArray[np.uint32], live: NDArray[np.bool_], count: int) -> Floats:
     """Where the average is 0, no object has the field, and any norm will do."""
-    norm: Floats = (1 - B) + B * lengths.astype(np.float64) / (average or 1.0)
-    return norm
+    averages = lengths[:, live].sum(axis=1, dtype=np.uint64) / max(1, count)
+    norms: Floats = (1 - B) + B * lengths / np.where(averages > 0, averages, 1.0)[:, np.newaxis]
+    return norms
 
 
 def _quantised(shares: Floats) -> Floats:
     """Positive shares as multiples of QUANTUM, one at least; np.rint rounds halves to even, as Python's round does."""
-    quanta: Floats = np.where(shares > 0, np.maximum(1.0, np.rint(shares / QUANTUM)), 0.0)
+    quanta: Floats = np.maximum(np.rint(shares / QUANTUM), shares > 0)
     return quanta * QUANTUM

@@ -19,11 +19,10 @@ _TEXT = attrgetter("text")
 
 
 class Postings(NamedTuple):
-    """Where one term occurs: places of documents, ascending, and its frequencies there."""
+    """Where one term occurs: places of documents, ascending, and its frequencies there, a row a field."""
 
     places: NDArray[np.uint32]
-    title: NDArray[np.uint16]
-    body: NDArray[np.uint16]
+    frequencies: NDArray[np.uint16]
 
 
 class Segment:
@@ -32,8 +31,11 @@ class Segment:
     def __init__(self, documents: Mapping[ObjectKey, Document]) -> None:
         self.keys = sorted(documents, key=_TEXT)
         self._documents = [documents[key] for key in self.keys]
-        self.title_lengths = self._each("title_length")
-        self.body_lengths = self._each("body_length")
+        self.lengths = (
+            np.array([(document.title_length, document.body_length) for document in self._documents], np.uint32)
+            .reshape(-1, 2)
+            .T
+        )
         self.live = np.ones(len(self.keys), np.bool_)
         self.dead = 0
         self._invert()
@@ -65,22 +67,18 @@ class Segment:
         """Of live documents."""
         at = int(self._terms.searchsorted(np.uint32(term)))
         if at == len(self._terms) or self._terms[at] != term:
-            return Postings(self._places[:0], self._title[:0], self._body[:0])
+            return Postings(self._places[:0], self._frequencies[:, :0])
         span = slice(self._starts[at], self._starts[at + 1])
-        found = Postings(self._places[span], self._title[span], self._body[span])
+        found = Postings(self._places[span], self._frequencies[:, span])
         if not self.dead:
             return found
         live = self.live[found.places]
-        return Postings(found.places[live], found.title[live], found.body[live])
+        return Postings(found.places[live], found.frequencies[:, live])
 
     @property
     def nbytes(self) -> int:
-        arrays = (self._terms, self._starts, self._places, self._title, self._body)
-        columns = (self.title_lengths, self.body_lengths, self.live)
-        return sum(array.nbytes for array in (*arrays, *columns)) + 16 * len(self.keys)
-
-    def _each(self, length: str) -> NDArray[np.uint32]:
-        return np.fromiter((getattr(document, length) for document in self._documents), np.uint32, len(self.keys))
+        arrays = (self._terms, self._starts, self._places, self._frequencies, self.lengths, self.live)
+        return sum(array.nbytes for array in arrays) + 16 * len(self.keys)
 
     def _invert(self) -> None:
         forward = np.frombuffer(b"".join(document.postings for document in self._documents), POSTING)
@@ -97,4 +95,4 @@ class Segment:
         firsts = np.flatnonzero(np.diff(terms, prepend=np.uint32(NO_TERM)))
         self._terms, self._starts = terms[firsts], np.append(firsts, len(terms))
         inverted = forward.view(np.uint64)[order].view(POSTING)  # whole postings at once: one walk through memory
-        self._places, self._title, self._body = places[order], inverted["title"].copy(), inverted["body"].copy()
+        self._places, self._frequencies = places[order], np.stack((inverted["title"], inverted["body"]))

@@ -53,15 +53,18 @@ async def serve(
 
 @contextmanager
 def stop_signals() -> Iterator[asyncio.Event]:
-    """Set by SIGTERM and SIGINT. Entered before anything is started: a signal that comes while things still start or
-    already end must not leave half of them running."""
+    """Set by SIGTERM, SIGINT, and SIGHUP unless that is ignored (nohup). Entered before anything is started: a signal
+    that comes while things still start or already end must not leave half of them running."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for name in (signal.SIGTERM, signal.SIGINT):
+    names = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # a terminal that is closed
+        names.append(signal.SIGHUP)
+    for name in names:
         loop.add_signal_handler(name, stop.set)
     try:
         yield stop
     finally:
-        for name in (signal.SIGTERM, signal.SIGINT):
+        for name in names:
             loop.remove_signal_handler(name)
 
 

@@ -4,6 +4,7 @@ They are typed dictionaries, so that one definition gives the check, the JSON sc
 fields, nulls and look-alikes (a number as text) are errors, never ignored: a filter that is dropped in silence widens.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Required, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
@@ -73,6 +74,12 @@ def parse_arguments(form: TypeAdapter[T], arguments: dict[str, Any] | None) -> T
         return form.validate_python(arguments or {})
     except ValidationError as error:
         raise InvalidRequest(_sentence(error)) from None
+
+
+def refuse_parameters(names: Iterable[str]) -> None:
+    """For a URL's query: none of the forms is asked there, and a filter in it would be dropped in silence."""
+    for name in names:
+        raise InvalidRequest(f"{_field((name,))}: there is no such field")
 
 
 def _sentence(error: ValidationError) -> str:

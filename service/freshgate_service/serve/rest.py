@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable
+from functools import wraps
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -34,6 +35,16 @@ class Route(NamedTuple):
         return re.sub(r"{(\w+):[^}]*}", r"{\1}", self.path)
 
 
+def _without_parameters(handler: Handler) -> Handler:
+    @wraps(handler)
+    async def checked(request: web.Request) -> web.StreamResponse:
+        requests.refuse_parameters(request.query)
+        return await handler(request)
+
+    return checked
+
+
+@_without_parameters
 async def search(request: web.Request) -> web.Response:
     asked = requests.parse_body(requests.SEARCH_REQUEST, await read_body(request))
     items = await request.app[QUESTIONS].search(
@@ -42,6 +53,7 @@ async def search(request: web.Request) -> web.Response:
     return reply(answers.search_answer(items))
 
 
+@_without_parameters
 async def fetch(request: web.Request) -> web.Response:
     source, record_id = request.match_info["source"], request.match_info["id"]
     item = await request.app[QUESTIONS].fetch(EXCHANGE.get(), source, record_id)
@@ -50,10 +62,12 @@ async def fetch(request: web.Request) -> web.Response:
     return reply(answers.item_answer(item))
 
 
+@_without_parameters
 async def sources(request: web.Request) -> web.Response:
     return reply(answers.sources_answer(await request.app[QUESTIONS].sources(EXCHANGE.get())))
 
 
+@_without_parameters
 async def who_am_i(_request: web.Request) -> web.Response:
     return reply(answers.who_am_i_answer(EXCHANGE.get().verified))
 

@@ -20,6 +20,7 @@ from freshgate_service.laptop.issuers import Issuers
 from freshgate_service.laptop.publisher import ManifestPublisher, Place
 from freshgate_service.laptop.serving import HOST, laptop_service, store_for
 from freshgate_service.runtime import Runtime
+from freshgate_service.serve import listen
 
 ISSUER = "corp"
 TOKEN_SECONDS = 3600.0
@@ -34,7 +35,21 @@ AGENT = "bots/helper"
 
 
 async def tell(data: Path, port: int, ops_port: int, *, stay: bool) -> bool:
-    """Plays the story; whether everything was as promised. With `stay` all keeps running until interrupted."""
+    """Plays the story; whether everything was as promised. With `stay` all keeps running until interrupted. A signal
+    ends it in order, servers and all, and then raises KeyboardInterrupt."""
+    with listen.stop_signals() as stop:
+        story = asyncio.ensure_future(_tell(data, port, ops_port, stay=stay))
+        stopped = asyncio.ensure_future(stop.wait())
+        await asyncio.wait({story, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if story.done():
+            return story.result()
+        story.cancel()
+        await asyncio.wait({story})
+        raise KeyboardInterrupt
+
+
+async def _tell(data: Path, port: int, ops_port: int, *, stay: bool) -> bool:
     logs.configure("critical")
     place = Place(data / "manifests", data / "secrets", data, port=port, ops_port=ops_port)
     click.echo("Starting two Postgres servers, the desk's and the store's, and the service between them …")
