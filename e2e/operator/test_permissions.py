@@ -1,18 +1,21 @@
 """The operator as the ServiceAccount that a chart makes: with these verbs it works, and asks for no others."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from freshgate_control_plane import ControlPlane, Desk, Start, eventually
+from freshgate_control_plane import SETTINGS, ControlPlane, Desk, Start, eventually
 from freshgate_written import desk as written_desk
 from freshgate_written import policy
 
-from freshgate_operator import cluster
+from freshgate_operator import cluster, main
 from freshgate_operator.kinds import LEASE, WORKSPACE_KIND
 from freshgate_operator.main import Operator
+from freshgate_operator.metrics import Metrics
 from freshgate_operator.names import LEASE_NAME
 
 WATCH, APPLY = ["list", "watch"], ["get", "list", "create", "patch"]
@@ -141,6 +144,19 @@ async def test_an_install_for_all_of_the_cluster_works_with_these_verbs(
     await hears_itself(operator)
     assert (await desk.at(LEASE, LEASE_NAME))["spec"]["holderIdentity"]
     assert forbidden == []
+
+
+async def test_an_operator_that_may_not_watch_ends_and_is_not_merely_deaf(
+    desk: Desk, control_plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = [rule for rule in IN_EVERY_SERVED_NAMESPACE if "secrets" not in rule["resources"]]
+    kubeconfig = account(desk, tmp_path, *role(desk, "Role", "operator", [*rules, *BEATING], "RoleBinding"))
+    configured = await cluster.configuration(kubeconfig)
+    settings = replace(SETTINGS, namespaces=(desk.namespace,))
+    async with main.operating(configured, settings, Metrics()) as operator:
+        with pytest.raises(ExceptionGroup) as ended:
+            await asyncio.wait_for(operator.run(), 30)
+    assert str(ended.value.exceptions[0]) == "the watches ended"
 
 
 async def hears_itself(operator: Operator) -> None:

@@ -15,7 +15,7 @@ from freshgate_operator.facts import Surroundings
 from freshgate_operator.kinds import CHILDREN, POD, SECRET, SERVICE_MONITOR, Kind
 from freshgate_operator.logs import get_logger
 from freshgate_operator.names import INJECTED, SECRET_TYPE, SERVES
-from freshgate_operator.pods import Observation, Reporters, outdated_sidecars
+from freshgate_operator.pods import Observation, Reporters, outdated_sidecars, patient
 from freshgate_operator.queue import Key, Queue
 from freshgate_operator.records import Record, Records
 from freshgate_operator.settings import Settings
@@ -88,7 +88,9 @@ class Observer:
             pods = await self._reporters.look(serving, record.publication.scrape_token)
             if ticket > record.looked:  # else somebody who began later has looked already
                 record.looked = ticket
-                record.observation = Observation(pods, outdated_sidecars(injected, self._settings.image))
+                before = record.observation.pods if record.observation else ()
+                sidecars = outdated_sidecars(injected, self._settings.image)
+                record.observation = Observation(patient(pods, before), sidecars)
         await self._statuses.tell_workspace(record)
 
     # drift

@@ -8,7 +8,7 @@ import asyncio
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import aiohttp
@@ -23,6 +23,7 @@ Body = Mapping[str, Any]
 TIMEOUT = aiohttp.ClientTimeout(total=2.0)
 MAX_REPORT_BYTES = 1024 * 1024
 CONCURRENT = 32
+MOST_MISSED = 2
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
@@ -51,12 +52,14 @@ class Report(_Said):
 
 @dataclass(frozen=True, slots=True)
 class SeenPod:
-    """`waiting`: why a container does not run, in the kubelet's word. No report: it did not answer."""
+    """`waiting`: why a container does not run, in the kubelet's word. No report: it does not answer. `missed` is how
+    often it did not in a row, while its last report still counts."""
 
     name: str
     ready: bool
     waiting: str | None = None
     report: Report | None = None
+    missed: int = 0
 
     def has_loaded(self, revision: Revision) -> bool:
         loaded = self.report.revision if self.report else None
@@ -114,6 +117,17 @@ class Reporters:
                 return Report.model_validate_json(content) if answer.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, OSError, ValidationError):
             return None
+
+
+def patient(now: Iterable[SeenPod], before: Iterable[SeenPod]) -> tuple[SeenPod, ...]:
+    """A pod that is busy may miss an answer or two before it counts as silent."""
+    known = {pod.name: pod for pod in before if pod.report and pod.missed < MOST_MISSED}
+    return tuple(
+        replace(pod, report=last.report, missed=last.missed + 1)
+        if pod.report is None and (last := known.get(pod.name))
+        else pod
+        for pod in now
+    )
 
 
 async def _bounded(stream: aiohttp.StreamReader) -> bytes:

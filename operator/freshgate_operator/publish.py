@@ -39,7 +39,7 @@ RESTAMPS = 4
 class Publication:
     """What is published of one workspace. `config` is None where it cannot be read any more."""
 
-    secret: Body
+    secret: Body = field(repr=False)
     config: Config | None
     counter: int
     files: Mapping[str, bytes] = field(repr=False)

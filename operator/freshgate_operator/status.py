@@ -18,7 +18,7 @@ from freshgate_operator.kinds import EVENT, WORKSPACE_KIND, WRITTEN, Kind
 from freshgate_operator.logs import get_logger
 from freshgate_operator.metrics import Metrics
 from freshgate_operator.names import OPERATOR
-from freshgate_operator.pods import Report, SourceReport, shown
+from freshgate_operator.pods import SourceReport, shown
 from freshgate_operator.records import Record
 from freshgate_operator.snapshots import Clock
 
@@ -76,7 +76,7 @@ class Statuses:
         now = self._clock()
         said = conditions.of_workspace(record, now)
         status: Body = {"conditions": self._conditions(said, record.status, record.owner.generation)}
-        rows = list(_rows(record, conditions.report_of(record), now))
+        rows = _rows(record, now)
         if rows:
             status |= {"sources": rows, "stale": sum(row["stale"] for row in rows)}
             if all("lastSuccess" in row for row in rows):
@@ -171,16 +171,16 @@ def _essence(condition: Mapping[str, Any]) -> tuple[str, str]:
 # --- rows ----------------------------------------------------------------------------------------------------------
 
 
-def _rows(record: Record, report: Report | None, now: datetime) -> Iterable[Body]:
-    """Only of the workspace's own sources, whatever a pod reports."""
+def _rows(record: Record, now: datetime) -> list[Body]:
+    """Only of the workspace's own sources, whatever a pod reports. Where none does, what was known last."""
     config = record.publication.config if record.publication else None
-    if config is None or report is None:
-        return
-    reported = {source.name: source for source in report.sources}
+    names = [source.name for source in config.sources] if config else []
     known = {row["name"]: row for row in record.status.get("sources") or ()}
-    for source in config.sources:
-        if (told := reported.get(source.name)) is not None:
-            yield _row(told, known.get(source.name, {}), now)
+    report = conditions.report_of(record)
+    if report is None:
+        return [known[name] for name in names if name in known]
+    told = {source.name: source for source in report.sources}
+    return [_row(told[name], known.get(name, {}), now) for name in names if name in told]
 
 
 def _row(told: SourceReport, known: Mapping[str, Any], now: datetime) -> Body:

@@ -62,13 +62,14 @@ class Handlers:
             self._beaten(event["object"])
 
     def _is_news(self, event: Event, version: str) -> bool:
+        """A listing always is: what was deleted before it began is told by nobody."""
         uid = event["object"]["metadata"]["uid"]
         if event["type"] == "DELETED":
             self._seen.pop(uid, None)
             return True
         leaving = event["object"]["metadata"].get("deletionTimestamp")
         known, self._seen[uid] = self._seen.get(uid), f"{version} {leaving}"
-        return known != self._seen[uid]
+        return event["type"] is None or known != self._seen[uid]
 
 
 def registry(handlers: Handlers, configured: Configuration) -> kopf.OperatorRegistry:
@@ -142,13 +143,16 @@ def _run(handlers: Handlers, configured: Configuration, settings: Settings, stop
 
 
 async def _operate(handlers: Handlers, configured: Configuration, settings: Settings, stop: threading.Event) -> None:
-    await kopf.operator(
-        registry=registry(handlers, configured),
-        settings=kopf_settings(),
-        clusterwide=not settings.namespaces,
-        namespaces=settings.namespaces,
-        standalone=True,
-        stop_flag=stop,
-    )
+    try:
+        await kopf.operator(
+            registry=registry(handlers, configured),
+            settings=kopf_settings(),
+            clusterwide=not settings.namespaces,
+            namespaces=settings.namespaces,
+            standalone=True,
+            stop_flag=stop,
+        )
+    finally:
+        stop.set()  # a thread waits for it, and this loop for the thread
     # Encrypted connections take a moment to close.
     await asyncio.sleep(CLOSE_SECONDS)

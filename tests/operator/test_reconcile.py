@@ -156,6 +156,19 @@ async def test_only_what_a_change_concerns_is_compiled_again(office: Office, clu
     assert not [path for _, path in cluster.calls if path.endswith("billing-freshgate")]
 
 
+async def test_a_policy_that_names_a_source_before_it_is_there_is_judged_anew_when_it_comes(
+    office: Office, cluster: FakeCluster
+):
+    """Also where the workspace itself does not use that source."""
+    cluster.put(ENTITLEMENT_POLICY, policy("wide", rules=[{"sources": ["tickets", "spare"], "everything": True}]))
+    await office.reconcile()
+    assert office.conditions(ENTITLEMENT_POLICY, "wide")["Accepted"] == ("False", "SourceNotFound")
+    cluster.put(MEMORY_SOURCE, source("spare"))
+    await office.reconcile()
+    assert office.conditions(ENTITLEMENT_POLICY, "wide")["Accepted"] == ("True", "Accepted")
+    assert {each.name for each in office.publication().config.entitlements.policies} == {"emea", "wide"}
+
+
 async def test_a_workspace_that_is_being_deleted_gets_nothing_made_anew(office: Office, cluster: FakeCluster):
     body = workspace()
     body["metadata"]["deletionTimestamp"] = "2026-11-30T10:00:00Z"
@@ -277,7 +290,7 @@ async def test_a_stamp_is_due_by_itself(office: Office, cluster: FakeCluster, ti
     cluster.put(WORKSPACE_KIND, workspace(entitlements={"maxAge": "10m"}))
     await office.reconcile()
     time.move(150)
-    work = await office.queue.take()
+    work = await asyncio.wait_for(office.queue.take(), 5)
     assert work.workspaces == {"support"}
 
 
@@ -477,7 +490,7 @@ async def test_what_others_change_of_ours_is_put_back(office: Office, cluster: F
     cluster.at(DEPLOYMENT, "acme", "support-freshgate")["metadata"]["generation"] += 1
     await office.observer.look_at_all()
     time.move(1)
-    assert (await office.queue.take()).workspaces == {"support"}
+    assert (await asyncio.wait_for(office.queue.take(), 5)).workspaces == {"support"}
     await office.reconcile("support")
     assert cluster.at(DEPLOYMENT, "acme", "support-freshgate")["spec"]["replicas"] == 2
 
@@ -549,6 +562,8 @@ async def test_no_secret_is_in_a_status_an_event_a_metric_or_a_log(
     told = str([body.get("status") for body in cluster.objects.values()]) + str(cluster.all(EVENT))
     output = capfd.readouterr()
     everything = told + office.metrics.render().decode() + output.out + output.err + repr(office.records.of("acme"))
-    token = office.publication().scrape_token
-    assert office.reporters.tokens == {token}
-    assert not [text for text in ("hunter", token) if text in everything]
+    files = {*office.publication().files.values(), b"hunter2 is no DSN", b"hunter5"}
+    assert office.reporters.tokens == {office.publication().scrape_token}
+    for value in files:
+        assert repr(value)[2:-1] not in everything
+        assert base64.b64encode(value).decode() not in everything

@@ -103,6 +103,25 @@ async def test_a_pod_that_does_not_answer_is_named(office: Office):
     assert "support-3" in office.message(WORKSPACE_KIND, "support", "Programmed")
 
 
+async def test_a_pod_that_misses_an_answer_or_two_is_not_silent_yet(office: Office):
+    await settled(office)
+    office.reporters.reports.clear()
+    for ready in ("True", "True", "False"):
+        await office.observer.look_at_all()
+        assert of_workspace(office)["Ready"][0] == ready
+    assert of_workspace(office)["Programmed"] == ("False", "PodsSilent")
+
+
+async def test_what_was_known_last_of_the_sources_stays_while_no_pod_answers(office: Office):
+    await settled(office, stale=3)
+    known = office.status(WORKSPACE_KIND, "support")["sources"]
+    office.reporters.reports.clear()
+    for _ in range(3):
+        await office.observer.look_at_all()
+    assert office.status(WORKSPACE_KIND, "support")["sources"] == known
+    assert of_workspace(office)["Fresh"] == ("Unknown", "NotObserved")
+
+
 async def test_a_pod_that_is_leaving_does_not_count(office: Office):
     await settled(office)
     office.pod("support-3", ready=False)

@@ -49,10 +49,10 @@ async def test_a_spec_that_changed_a_deletion_and_a_new_beginning_are_news(heard
     assert len(heard.keys) == 5
 
 
-async def test_a_relisting_of_what_is_known_is_no_news(heard: Heard):
+async def test_a_relisting_is_news_since_nobody_tells_what_was_deleted_before_it(heard: Heard):
     await heard.handlers.resource(event=event(source()))
     await heard.handlers.resource(event=event(source(), None))
-    assert len(heard.keys) == 1
+    assert len(heard.keys) == 2
 
 
 async def test_a_credential_that_changed_is_news_to_its_namespace(heard: Heard):
