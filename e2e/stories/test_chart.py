@@ -1,7 +1,10 @@
 """The chart as it is rendered, and what its policies and roles let happen on a real API server."""
 
 import json
+import re
+import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import freshgate_chart as chart
 import freshgate_northwind_world as northwind
@@ -76,14 +79,39 @@ def test_the_releases_own_test_passes(installed: str) -> None:
     assert "Succeeded" in helm("test", chart.RELEASE, f"--namespace={SYSTEM}", "--timeout=120s")
 
 
-def test_the_same_chart_again_leaves_what_runs_untouched(workspace: str, images: Images) -> None:
+def test_an_upgrade_brings_new_crds_and_leaves_running_what_did_not_change(
+    workspace: str, images: Images, tmp_path: Path
+) -> None:
+    """Replay 44: `helm upgrade` kept the old CRDs."""
+
+    def columns() -> list[str]:
+        (version,) = get("crd", "workspaces.freshgate.dev")["spec"]["versions"]
+        return [column["name"] for column in version["additionalPrinterColumns"]]
+
     def running() -> dict[str, str]:
         pods = get("pods", namespace=NAMESPACE)["items"] + get("pods", namespace=SYSTEM)["items"]
         return {pod["metadata"]["uid"]: pod["status"]["containerStatuses"][0]["containerID"] for pod in pods}
 
-    before = running()
-    chart.install(chart.values_of(images))
+    values, before = chart.values_of(images), running()
+    chart.install(values, older_chart(tmp_path))
+    assert "STALE" not in columns()
+    chart.install(values)
+    assert "STALE" in columns()
     assert running() == before
+
+
+def older_chart(folder: Path) -> Path:
+    """This chart as a release before it could have been: another version, and a column less in a CRD."""
+    older = folder / "freshgate"
+    shutil.copytree(chart.CHART, older)
+    for name, pattern, instead in (
+        ("Chart.yaml", r"^version: .*$", "version: 0.0.1"),
+        ("templates/crds/freshgate.dev_workspaces.yaml", r"^    - name: STALE\n(      .*\n)+", ""),
+    ):
+        text, changes = re.subn(pattern, instead, (older / name).read_text("utf-8"), flags=re.MULTILINE)
+        assert changes == 1
+        (older / name).write_text(text, "utf-8")
+    return older
 
 
 # --- what the operator may do to pods --------------------------------------------------------------------------------

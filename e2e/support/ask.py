@@ -2,7 +2,7 @@
 
 python3 ask.py mcp URL QUERY      one answer over MCP, as JSON
 python3 ask.py rest URL QUERY     one answer over REST: {"status": …, "answer": …}
-python3 ask.py watch URL QUERY    asks over REST again and again; a line of JSON whenever the answer's ids change
+python3 ask.py watch URL QUERY    asks over REST again and again; a line of JSON whenever the answer is another one
 """
 
 import asyncio
@@ -26,6 +26,8 @@ def main(how: str, url: str, query: str) -> None:
     elif how == "rest":
         status, answer = over_rest(url, query)
         print(json.dumps({"status": status, "answer": answer}))
+    elif how == "until":
+        until(url, query)
     else:
         watch(url, query)
 
@@ -58,13 +60,21 @@ def over_rest(url: str, query: str) -> tuple[int, Any]:
         return 0, type(error).__name__
 
 
+def until(url: str, query: str) -> None:
+    while (answer := over_rest(url, query))[0] != 200 or not answer[1]["results"]:
+        time.sleep(PAUSE_SECONDS)
+    print([result["id"] for result in answer[1]["results"]])
+
+
 def watch(url: str, query: str) -> None:
     before: Any = None
     end = time.monotonic() + WATCH_SECONDS
     while time.monotonic() < end:
         asked = time.time()
         status, answer = over_rest(url, query)
-        seen = {"status": status, "ids": sorted(one["id"] for one in answer["results"]) if status == 200 else None}
+        results = answer["results"] if status == 200 else []
+        failed = [one["freshness"]["reason"] for one in results if "reason" in one["freshness"]]
+        seen = {"status": status, "ids": sorted(one["id"] for one in results), "failed": sorted(set(failed))}
         if seen != before:
             print(json.dumps({"asked": asked, **seen}), flush=True)
             before = seen

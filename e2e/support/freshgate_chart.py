@@ -1,6 +1,7 @@
 """The chart: rendered, and installed as a user would."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -17,9 +18,9 @@ def values_of(images: Images) -> list[str]:
     return [f"--set=images.operator={images.operator}", f"--set=images.service={images.service}"]
 
 
-def install(values: Iterable[str]) -> None:
+def install(values: Iterable[str], folder: Path = CHART) -> None:
     options = [f"--namespace={SYSTEM}", "--create-namespace", "--wait", "--timeout=120s"]
-    helm("upgrade", "--install", RELEASE, CHART, *options, *values)
+    helm("upgrade", "--install", RELEASE, folder, *options, *values)
 
 
 def render(*options: str) -> list[dict[str, Any]]:

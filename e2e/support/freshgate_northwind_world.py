@@ -25,10 +25,28 @@ def manifest(name: str, **values: str) -> str:
 
 
 @dataclass(frozen=True)
+class Watch:
+    process: subprocess.Popen[str]
+
+    def next(self) -> dict[str, Any]:
+        """Waits for the next answer that is another one."""
+        assert self.process.stdout is not None
+        answer: dict[str, Any] = json.loads(next(self.process.stdout))
+        return answer
+
+    def rest(self) -> list[dict[str, Any]]:
+        """Ends it. All that was not read yet."""
+        assert self.process.stdout is not None
+        self.process.terminate()
+        return [json.loads(line) for line in self.process.stdout]
+
+
+@dataclass(frozen=True)
 class Agent:
-    """A pod with a ServiceAccount of its own, named alike."""
+    """A pod with a ServiceAccount of its own."""
 
     name: str
+    namespace: str = AGENTS
 
     def over_mcp(self, query: str, url: str = URL) -> list[dict[str, Any]]:
         said = self._ask("mcp", url, query)
@@ -41,19 +59,18 @@ class Agent:
         return said["status"], said["answer"]
 
     @contextmanager
-    def watching(self, query: str, url: str = URL) -> Iterator[Iterator[dict[str, Any]]]:
+    def watching(self, query: str, url: str = URL) -> Iterator["Watch"]:
         """What `ask.py watch` prints, as it comes."""
-        command = ["kubectl", "exec", f"--namespace={AGENTS}", self.name, "--", "python3", "/ask/ask.py", "watch"]
-        with subprocess.Popen([*command, url, query], stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
+        command = ["kubectl", "exec", f"--namespace={self.namespace}", self.name, "--", "python3", "/ask/ask.py"]
+        with subprocess.Popen([*command, "watch", url, query], stdout=subprocess.PIPE, text=True) as process:
             try:
-                yield map(json.loads, process.stdout)
+                yield Watch(process)
             finally:
                 process.terminate()
 
     def _ask(self, how: str, url: str, query: str) -> Any:
         command = ["python3", "/ask/ask.py", how, url, query]
-        return json.loads(kubectl("exec", f"--namespace={AGENTS}", self.name, "--", *command))
+        return json.loads(kubectl("exec", f"--namespace={self.namespace}", self.name, "--", *command))
 
 
 def settle(images: Images) -> None:
@@ -97,3 +114,21 @@ def settle_plain() -> None:
     eventually(
         lambda: get("serviceaccount", "default", namespace=PLAIN), seconds=20, what="its ServiceAccount is there"
     )
+
+
+def sql(database: str, statement: str) -> str:
+    """As the superuser of one of the two servers; the first line of the result."""
+    command = ["psql", "-h", "/tmp", "-U", "postgres", "-tAc", statement]
+    return kubectl("exec", f"deployment/{database}", f"--namespace={NAMESPACE}", "--", *command).strip()
+
+
+def connects(pod: str, namespace: str, host: str, port: int) -> bool:
+    """Whether something answers there, asked from inside of a pod."""
+    code = (
+        "import socket, sys\n"
+        "try: socket.create_connection((sys.argv[1], int(sys.argv[2])), 3).close(); print('yes')\n"
+        "except ConnectionRefusedError: print('refused')\n"
+        "except TimeoutError: print('silent')\n"
+    )
+    command = ["python3", "-c", code, host, str(port)]
+    return kubectl("exec", pod, f"--namespace={namespace}", "--", *command).strip() == "yes"
