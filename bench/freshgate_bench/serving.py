@@ -97,7 +97,7 @@ def _answer(service: processes.Server, token: str, query: str) -> Any:
 
 def _row(bench: str, name: str, targets: Mapping[str, Target], bar: float | None, *, quick: bool) -> Row:
     """`bar` is for the ratio of the service's rate to that of `bare`."""
-    rounds, seconds = (3, 1.0) if quick else (12, 3.0)
+    rounds, seconds = (3, 1.0) if quick else (10, 2.0)
     results: dict[str, list[Round]] = {each: [] for each in targets}
     cpu = dict.fromkeys(targets, 0.0)
     with generator() as load:
