@@ -13,7 +13,20 @@ from freshgate_agent import agent
 from freshgate_serve import ERAS, corp, served, user
 from freshgate_store import connected
 from freshgate_twins import Thing, Twin, entitling, standing_still, stop_time
-from freshgate_world import ANA, SOURCE, World, allow, configuration, entitlements, group, key, source, states, world
+from freshgate_world import (
+    ANA,
+    SOURCE,
+    World,
+    allow,
+    configuration,
+    entitlements,
+    group,
+    key,
+    person,
+    source,
+    states,
+    world,
+)
 
 from freshgate_crds.compiled import ObjectMapping, Postgres
 from freshgate_service.domain import State
@@ -281,6 +294,38 @@ async def test_replay_20_a_row_of_any_types_is_answered_as_json_over_rest_and_mc
 
 
 COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = 'types'::regclass AND attnum > 0"
+
+
+# --- 21: a version field that never changes --------------------------------------------------------------------------
+
+
+@pytest.mark.promise("FRE-2")
+async def test_replay_21_a_version_that_never_changes_confirms_nothing(made: World):
+    desk = made.upstreams["tickets"]
+    desk.put("1", version="same", title="refund")
+    await made.loop()
+    desk.put("1", version="same", title="refund approved")
+    await made.advance(61)
+    await made.loop()
+    assert desk.listings == 2
+    [item] = await made.ask(ANA, "refund")
+    assert (item.freshness.state, item.content.title) == (State.REFRESHED, "refund approved")
+
+
+@pytest.mark.promise("FRE-5", "FRE-7")
+async def test_replay_5_an_owner_that_changes_under_a_version_that_does_not_is_in_force_within_one_sweep(made: World):
+    desk, bea = made.upstreams["tickets"], person("bea", "owners")
+    desk.put("1", version="same", title="refund", owner="ana")
+    await made.loop()
+    desk.put("1", version="same", owner="bea")
+    await made.advance(61)
+    await made.loop()
+    assert await made.ask(bea, "refund") == []
+    await made.advance(3600)
+    with mock.patch.object(made.engine.flights, "condenser", None):
+        await made.loop()
+    assert states(await made.ask(bea, "refund")) == {"tickets/1": "fresh"}
+    assert await made.ask(person("ana", "owners"), "refund") == []
 
 
 # --- 24, 25: words of any script, and nonsense -----------------------------------------------------------------------

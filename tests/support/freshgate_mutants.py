@@ -17,7 +17,7 @@ from freshgate_crds import compiled
 from freshgate_crds.compile import policies
 from freshgate_crds.compile.outcomes import Standing
 from freshgate_crds.v1alpha1 import MemorySource
-from freshgate_service import memory, pipeline, runtime, score
+from freshgate_service import entitle, memory, pipeline, runtime, score
 from freshgate_service.clock import StoreClock
 from freshgate_service.domain import (
     Access,
@@ -51,6 +51,7 @@ from freshgate_service.score.fast import View
 from freshgate_service.serve import answers, auth
 from freshgate_service.sources.mapping import Mapping as RecordMapping
 from freshgate_service.sources.postgres import PostgresSource
+from freshgate_service.store import statements
 
 Patch = AbstractContextManager[Any]
 
@@ -104,6 +105,7 @@ THOUSAND = f"{TWINS}test_replay_8_a_thousand_hidden_objects_with_the_terms_of_th
 PIPELINE = "service/test_pipeline.py::"
 LOOP = "service/test_refresh_loop.py::"
 REPLAYS = "service/test_replays.py::"
+TRUTH = "service/test_replays_truth.py::"
 
 
 # --- ENT-1: entitlement runs first -----------------------------------------------------------------------------------
@@ -222,10 +224,14 @@ LEAKING_SCORER = f"{PIPELINE}test_a_leaking_scorer_ends_in_an_error_that_names_n
 LEAKING_CLASSES = f"{PIPELINE}test_a_class_table_that_leaks_ends_in_an_error_too"
 
 
+def _checking(check: Callable[..., None]) -> Patch:
+    return _all(mock.patch.object(border, "check", check), mock.patch.object(entitle, "check", check))
+
+
 @mutant("ENT-3", LEAKING_SCORER, LEAKING_CLASSES)
 def no_border() -> Patch:
     """Nobody looks again at what left the scorer."""
-    return mock.patch.object(border, "check", lambda *_: None)
+    return mock.patch.object(border, "check", return_value=None)
 
 
 @mutant("ENT-3", LEAKING_CLASSES)
@@ -276,7 +282,7 @@ def border_looks_at_the_first() -> Patch:
     def first(asker: Asker, accesses: Iterable[Access], entitlements: compiled.Entitlements) -> None:
         check(asker, islice(accesses, 1), entitlements)
 
-    return mock.patch.object(border, "check", first)
+    return _checking(first)
 
 
 @mutant("ENT-3", "service/test_entitle_border.py::test_a_violation_says_nothing_of_the_object_or_of_the_asker")
@@ -288,7 +294,7 @@ def a_violation_names_the_object() -> Patch:
             if not decide.entitled(asker, access, entitlements):
                 raise InvariantViolation(f"{asker} was about to see {access}")
 
-    return mock.patch.object(border, "check", check)
+    return _checking(check)
 
 
 # --- ENT-4: non-interference -----------------------------------------------------------------------------------------
@@ -523,7 +529,7 @@ def groups_of_all_issuers_are_one() -> Patch:
     return mock.patch.object(auth, "_groups", merged)
 
 
-@mutant("ENT-6", REFERENCE)
+@mutant("ENT-6", "service/test_entitle_classes.py::test_objects_that_a_policy_can_tell_apart_are_in_different_classes")
 def values_run_together() -> Patch:
     """What decides is joined into one key with delimiters that values may hold, and without their types."""
 
@@ -604,7 +610,7 @@ def the_future_is_fresh() -> Patch:
     return mock.patch.object(pipeline, "freshness", lenient)
 
 
-@mutant("FRE-2", f"{REPLAYS}test_replay_16_the_age_of_a_record_counts_from_the_start_of_its_read")
+@mutant("FRE-2", f"{TRUTH}test_replay_16_the_age_of_a_record_counts_from_the_start_of_its_read")
 def age_counts_from_the_end_of_the_read() -> Patch:
     """A slow read makes a record as young as a quick one."""
     write = flights._Flight._write
@@ -621,7 +627,7 @@ def rounds_in_favour_of_freshness() -> Patch:
     return mock.patch.object(StoreClock, "latest", StoreClock.earliest)
 
 
-@mutant("FRE-2", f"{REPLAYS}test_replay_16_a_score_is_the_same_at_any_age")
+@mutant("FRE-2", f"{TRUTH}test_replay_16_a_score_is_the_same_at_any_age")
 def freshness_weighs_in_the_score() -> Patch:
     """Older records rank lower."""
     item = Pipeline._item
@@ -633,10 +639,21 @@ def freshness_weighs_in_the_score() -> Patch:
     return mock.patch.object(Pipeline, "_item", weighed)
 
 
-@mutant("FRE-2", f"{LOOP}test_an_unchanged_version_confirms_only_where_the_source_says_that_it_covers_all")
+@mutant("FRE-2", f"{TRUTH}test_replay_21_a_version_that_never_changes_confirms_nothing")
 def every_listing_confirms() -> Patch:
     """An unchanged version is taken for an unchanged record, whatever it covers."""
     return mock.patch.object(compiled.Source, "version_covers_access", property(lambda _: True))
+
+
+@mutant(
+    "FRE-2",
+    "service/test_store_writes.py::test_replay_46_a_write_that_was_paused_gives_way_to_the_newer_one_that_landed_meanwhile",
+)
+def the_last_write_wins() -> Patch:
+    """A slow read of long ago takes the place of a quick one of just now."""
+    older = statements._OLDER
+    assert older in statements.WRITE
+    return mock.patch.object(statements, "WRITE", statements.WRITE.replace(older, "true"))
 
 
 # --- FRE-3: labelled, or not served ----------------------------------------------------------------------------------
@@ -702,7 +719,7 @@ def condenses_whatever_was_read() -> Patch:
     return mock.patch.object(RecordMapping, "record", always_new)
 
 
-@mutant("FRE-4", f"{REPLAYS}test_replay_16_of_an_unchanged_record_no_row_but_its_clock_is_written")
+@mutant("FRE-4", f"{TRUTH}test_replay_16_of_an_unchanged_record_no_row_but_its_clock_is_written")
 def rewrites_what_did_not_change() -> Patch:
     """What was read is written, whole, every time."""
     judge = flights._Flight._judge
@@ -718,7 +735,7 @@ def rewrites_what_did_not_change() -> Patch:
     return mock.patch.object(flights._Flight, "_judge", whole)
 
 
-@mutant("FRE-5", CHANGED_OWNER, HONESTY)
+@mutant("FRE-5", CHANGED_OWNER)
 def confirms_by_content_alone() -> Patch:
     """The owner or the region changed, the content did not: taken for unchanged."""
     record = RecordMapping.record
@@ -797,7 +814,7 @@ def a_long_listing_is_cut() -> Patch:
     return mock.patch.object(PostgresSource, "list", short)
 
 
-@mutant("FRE-6", LABELLED, f"{REPLAYS}test_replay_17_a_read_that_failed_deletes_nothing")
+@mutant("FRE-6", LABELLED, f"{TRUTH}test_replay_17_a_read_that_failed_deletes_nothing")
 def a_failed_read_is_a_deletion() -> Patch:
     """What cannot be read is gone."""
     judge = flights._Flight._judge
@@ -864,7 +881,7 @@ def sums_depend_on_their_order() -> Patch:
 @mutant("SCO-1", REFERENCE)
 def a_title_weighs_like_a_body() -> Patch:
     """The weight is a setting that nobody reads."""
-    return mock.patch.object(memory, "Weights", lambda **_: Weights(title=1.0))
+    return mock.patch.object(memory, "Weights", return_value=Weights(title=1.0))
 
 
 # --- CON-1, CON-2, CON-3: configuration ------------------------------------------------------------------------------
@@ -887,7 +904,7 @@ def a_refused_source_takes_the_rest_along() -> Patch:
 @mutant("CON-1", "service/test_runtime.py::test_a_refused_configuration_leaves_the_last_good_one_and_is_counted")
 def a_refusal_is_not_counted() -> Patch:
     """It is in the log, after all."""
-    return mock.patch.object(Metrics, "config_rejected", lambda _: None)
+    return mock.patch.object(Metrics, "config_rejected", return_value=None)
 
 
 @mutant("CON-1", "crds/test_compile_last_good.py::test_a_refused_source_never_holds_back_a_revocation")
@@ -919,7 +936,7 @@ def nobody_looks_at_the_stamp() -> Patch:
     return mock.patch.object(Pipeline, "_ready", ready)
 
 
-@mutant("CON-2", f"{REPLAYS}test_entitlements_are_as_old_as_their_listing_however_late_they_come")
+@mutant("CON-2", f"{TRUTH}test_entitlements_are_as_old_as_their_listing_however_late_they_come")
 def stamps_what_it_loads() -> Patch:
     """Validity counts from when a process took the entitlements into force."""
     replace_config = Memory.replace_config
@@ -932,8 +949,8 @@ def stamps_what_it_loads() -> Patch:
 
 
 @mutant("CON-2", "operator/test_reconcile.py::test_a_stamp_is_when_the_lists_began_that_were_published")
-def stamps_by_the_clock_on_the_wall() -> Patch:
-    """The operator stamps when it publishes, not when the lists began that it publishes."""
+def stamps_when_it_publishes() -> Patch:
+    """The operator stamps by the clock on the wall, and not by when the lists began."""
     from freshgate_operator import reconcile
 
     read = reconcile.read
@@ -945,6 +962,24 @@ def stamps_by_the_clock_on_the_wall() -> Patch:
     return mock.patch.object(reconcile, "read", late)
 
 
+@mutant("CON-2", "operator/test_reconcile.py::test_nothing_is_stamped_where_a_list_failed")
+def stamps_by_a_timer() -> Patch:
+    """Where a list fails, what was listed last is vouched for again."""
+    from freshgate_operator import reconcile
+    from freshgate_operator.errors import ClusterError
+
+    read, last = reconcile.read, dict[str, Any]()
+
+    async def cached(cluster: Any, namespace: str, clock: Callable[[], datetime]) -> Any:
+        try:
+            last[namespace] = await read(cluster, namespace, clock)
+        except ClusterError:
+            return replace(last[namespace], stamp=clock())
+        return last[namespace]
+
+    return mock.patch.object(reconcile, "read", cached)
+
+
 @mutant("CON-3", "service/test_runtime.py::test_replay_46_an_older_configuration_never_replaces_a_newer_one")
 def the_last_to_come_wins() -> Patch:
     """Whatever comes is newer than what is there."""
@@ -954,4 +989,11 @@ def the_last_to_come_wins() -> Patch:
 @mutant("CON-3", f"{PIPELINE}test_a_process_that_is_behind_waits_and_then_does_not_answer")
 def whoever_is_behind_answers() -> Patch:
     """That another process is ahead is no reason to say nothing."""
-    return mock.patch.object(runtime.Engine, "_behind", lambda _: False)
+    return mock.patch.object(runtime.Engine, "_behind", return_value=False)
+
+
+@mutant("CON-3", "service/test_store_revisions.py::test_the_highest_revision_is_kept_whatever_order_they_come_in")
+def the_store_keeps_the_last_revision() -> Patch:
+    """Not the highest of those that it saw."""
+    whichever = statements.ADMIT_REVISION.split("AND CASE")[0] + "RETURNING id"
+    return mock.patch.object(statements, "ADMIT_REVISION", whichever)
