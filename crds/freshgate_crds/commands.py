@@ -57,6 +57,8 @@ def validate(folder: Path, secrets: Path | None) -> None:
         click.echo(line)
     if lines:
         raise click.ClickException(f"{len(lines)} refused.")
+    if not compilations:
+        raise click.ClickException(f"{folder} holds no Workspace, so nothing would be served. Add one.")
     for compilation in compilations.values():
         if compilation.config:
             click.echo(_fine(compilation.config))

@@ -294,8 +294,7 @@ class Freshness(NamedTuple):
     reason: Reason | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One line of an answer. Without `content` it is a failed refresh, and then says nothing of the record but its id,
     its source and its freshness."""
 

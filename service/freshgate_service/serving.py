@@ -75,6 +75,7 @@ class Service:
             listen.listening(operations, where.ops_host, where.ops_port),
             listen.listening(query, where.host, where.port),
         ):
+            listen.settle_memory()
             yield
 
     def _applications(self, access: ops.Access, settings: app.Settings) -> tuple[web.Application, web.Application]:

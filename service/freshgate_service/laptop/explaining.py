@@ -27,7 +27,10 @@ OTHERS = 10
 
 async def explain_query(place: Place, token: str, on_behalf_of: str | None, query: str) -> None:
     async with store_for(place) as dsn:
-        published = ManifestPublisher(place, dsn).current()
+        publisher = ManifestPublisher(place, dsn, misses_secrets=False)
+        published = publisher.current()
+        for refusal in publisher.refusals:
+            click.echo(f"refused: {refusal}", err=True)
         asker = _asker(published, token, on_behalf_of)
         memory = await _remembered(published)
         for line in explanation(memory, asker, query):

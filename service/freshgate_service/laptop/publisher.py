@@ -66,7 +66,9 @@ class Place:
 class ManifestPublisher:
     """`embedded_store` is the DSN that takes the place of a store that the Workspace does not name."""
 
-    def __init__(self, place: Place, embedded_store: str, *, now: Now = boottime) -> None:
+    def __init__(self, place: Place, embedded_store: str, *, now: Now = boottime, misses_secrets: bool = True) -> None:
+        """`misses_secrets` is false for those who read no source."""
+        self._misses_secrets = misses_secrets
         self._place = place
         self._now = now
         self._embedded_store = embedded_store
@@ -89,7 +91,7 @@ class ManifestPublisher:
             # A file that was never read could hold anything, a Deny or a source whose memory would be purged.
             raise ConfigRefused("\n".join(f"{each.place}: {each.problem}" for each in self._manifests.problems))
         secrets = self._secrets()
-        compilation = self._compiled(stamp, secrets.keys())
+        compilation = self._compiled(stamp, secrets.keys() if self._misses_secrets else None)
         self.refusals = (
             *(f"{problem.place}: {problem.message}" for problem in self._manifests.problems),
             *(refusal.message for refusal in compilation.refusals),
@@ -128,7 +130,7 @@ class ManifestPublisher:
     def _restamp_seconds(self) -> float:
         return (self._config.entitlements.max_age_seconds if self._config else 60.0) / RESTAMPS
 
-    def _compiled(self, stamp: datetime, available: Collection[Credential]) -> Compilation:
+    def _compiled(self, stamp: datetime, available: Collection[Credential] | None) -> Compilation:
         whole = not self._manifests.problems
         return compile_workspace(
             self._manifests,

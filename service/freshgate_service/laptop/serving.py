@@ -32,8 +32,10 @@ async def serve_manifests(place: Place, *, verbose: bool) -> None:
                 service = Service.of(publisher, laptop_options(bars))
                 for refusal in publisher.refusals:
                     click.echo(f"refused: {refusal}", err=True)
-                click.echo(_welcome(place, publisher), err=True)
-                await service.run(laptop_listen(place), OPEN, SETTINGS, stop)
+                async with service.running(laptop_listen(place), OPEN, SETTINGS):
+                    click.echo(_welcome(place, publisher), err=True)
+                    await stop.wait()
+                    click.echo("Stopping: what was asked is still answered.", err=True)
 
 
 @contextlib.asynccontextmanager

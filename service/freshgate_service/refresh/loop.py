@@ -224,7 +224,7 @@ class Loop:
         if failed.source_answered and not (state.complete and same_spec):
             # A first complete listing has just read everything: it counts as the first sweep.
             state = replace(state, complete=True, last_sweep=started)
-        return await self._save(name, failed.noted_in(state, started))
+        return await self._save(name, self._noted(name, failed, state, started))
 
     async def _failed(self, name: str, state: SourceState, error: SourceError) -> SourceState:
         self._failures[name] = self._failures.get(name, 0) + 1
@@ -232,6 +232,11 @@ class Loop:
         log.warning("listing_failed", source=name, reason=error.reason, detail=str(error))
         state = replace(state, last_error=f"{error.reason}: {error}", last_error_at=self.clock.earliest())
         return await self._save(name, state)
+
+    def _noted(self, name: str, failures: "Failures", state: SourceState, at: float) -> SourceState:
+        if failures.told is not None:
+            log.warning("records_not_read", source=name, detail=failures.told)
+        return failures.noted_in(state, at)
 
     async def _save(self, name: str, state: SourceState) -> SourceState:
         await self.journal.save_source_state(name, state)
@@ -310,7 +315,7 @@ class Loop:
         name = reader.spec.name
         started = self.clock.earliest()
         failures = await self._read(reader, sorted(self.memory.keys(name)))
-        await self._save(name, failures.noted_in(replace(state, last_sweep=started), started))
+        await self._save(name, self._noted(name, failures, replace(state, last_sweep=started), started))
 
 
 def _keyed(source: str, page: Iterable[Listed]) -> dict[ObjectKey, str | None]:

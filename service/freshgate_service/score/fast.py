@@ -77,15 +77,16 @@ class View:
 
 
 class _Impact(NamedTuple):
-    """One term's scores: `shares` has a row of the scores and one of what the title adds to each."""
+    """One term's scores, and what the titles add to them."""
 
     places: Places
-    shares: Floats
+    scores: Floats
+    titles: Floats
     leaders: list[float]
 
     @property
     def nbytes(self) -> int:
-        return self.places.nbytes + self.shares.nbytes + 32 * len(self.leaders)
+        return self.places.nbytes + self.scores.nbytes + self.titles.nbytes + 32 * len(self.leaders)
 
 
 class _Index:
@@ -115,7 +116,7 @@ class _Index:
             return []
         scores = np.zeros(len(self._keys))
         for _, impact in impacts:
-            np.add.at(scores, impact.places, impact.shares[0])
+            np.add.at(scores, impact.places, impact.scores)
         # That many objects reach a term's limit-th best score by that term alone, so the cut cannot lie below it.
         floor = max(
             (impact.leaders[limit - 1] for _, impact in impacts if len(impact.leaders) >= limit), default=QUANTUM
@@ -141,7 +142,8 @@ class _Index:
         for term, impact in impacts:
             at = impact.places.searchsorted(best)
             found = impact.places.take(at, mode="clip").tolist()
-            scores, titles = impact.shares.take(at, axis=1, mode="clip").tolist()
+            scores = impact.scores.take(at, mode="clip").tolist()
+            titles = impact.titles.take(at, mode="clip").tolist()
             for matches, place, there, score, title in zip(matched, places, found, scores, titles, strict=True):
                 if there == place:
                     if title:
@@ -164,9 +166,10 @@ class _Index:
         return impact
 
     def _postings(self, number: int) -> Postings:
-        base, overlay = self._base.postings(number), self._overlay.postings(number)
-        if not len(overlay.places):
+        base = self._base.postings(number)
+        if not len(self._overlay):
             return base
+        overlay = self._overlay.postings(number)
         return Postings(
             np.append(base.places, overlay.places + np.uint32(len(self._base))),
             np.append(base.frequencies, overlay.frequencies, axis=1),
@@ -178,12 +181,9 @@ class _Index:
         weighted = self._weights * postings.frequencies / self._norms.take(places, axis=1)
         saturation = K1 + (weighted[0] + weighted[1])
         shares = _quantised(idf(self._count, len(places)) * weighted / saturation)
-        titles = shares[0].copy()
-        shares[0] += shares[1]
-        shares[1] = titles
-        scores = shares[0]
+        scores = shares[0] + shares[1]
         leaders = np.sort(np.partition(scores, -_LEADERS)[-_LEADERS:] if len(scores) > _LEADERS else scores)
-        return _Impact(places, shares, leaders[::-1].tolist())
+        return _Impact(places, scores, shares[0].copy(), leaders[::-1].tolist())
 
     def _remember(self, term: str, impact: _Impact) -> None:
         """The impacts that were weighed first go first where there is no room for all."""

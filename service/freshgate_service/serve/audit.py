@@ -42,7 +42,7 @@ class Audit:
             "asked": self._hash(asked),
             "outcome": outcome,
             "ids": ids,
-            "states": states,
+            "states": list(map(str, states)),
             "milliseconds": round(seconds * 1000, 3),
         }
         if asker.on_behalf_of is not None:
@@ -56,4 +56,4 @@ class Audit:
 
 
 def _named(principal: Principal) -> dict[str, str]:
-    return {"kind": principal.kind, "issuer": principal.name.issuer, "name": principal.name.name}
+    return {"kind": str(principal.kind), "issuer": principal.name.issuer, "name": principal.name.name}

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import aiohttp
+import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
 from prometheus_client.parser import text_string_to_metric_families
 
 from freshgate_service.domain import Scored
@@ -54,7 +54,7 @@ class Stage:
         """The results of the tool `search`, through the MCP SDK's own client."""
         headers = {"Authorization": f"Bearer {self.tokens[who]}"}
         async with (
-            create_mcp_http_client(headers=headers) as http,
+            httpx2.AsyncClient(headers=headers) as http,
             Client(streamable_http_client(f"{self.url}/api/mcp", http_client=http)) as client,
         ):
             result = await client.call_tool("search", {"query": query})
