@@ -45,5 +45,3 @@ POD = Kind("v1", "Pod", "pods")
 NAMESPACE = Kind("v1", "Namespace", "namespaces")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
-
-BY_NAME = {kind.name: kind for kind in (*CHILDREN, SERVICE_MONITOR, SECRET)}

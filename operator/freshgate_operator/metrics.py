@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.metrics_core import Metric
 
 from freshgate_crds.manifests import KINDS
 
@@ -107,9 +106,6 @@ class Metrics:
     def render(self) -> bytes:
         """As Prometheus reads it."""
         return generate_latest(self._registry)
-
-    def collect(self) -> list[Metric]:
-        return list(self._registry.collect())
 
     def writes(self) -> dict[str, float]:
         """How often each kind of object was written."""

@@ -7,7 +7,7 @@ What is published now is read first, and then the inputs, so that whoever publis
 import asyncio
 from collections.abc import Awaitable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from freshgate_crds.compile import Compilation, Outcome, Refusal, Standing, compile_workspace, merged, unclaimed
 from freshgate_crds.compile.reading import read as read_resource
@@ -38,6 +38,14 @@ PASSING = (Conflict, ClusterUnavailable)
 """Errors that say nothing of the workspace: it is tried again, and nobody is told."""
 
 log = get_logger(__name__)
+
+
+class _Change(NamedTuple):
+    """A workspace that was compiled, and is not brought there yet."""
+
+    record: Record
+    compilation: Compilation
+    basis: Hashable
 
 
 class Reconciler:
@@ -75,33 +83,31 @@ class Reconciler:
             self._records.forget(work.namespace)
             self._unclaimed.pop(work.namespace, None)
             return frozenset()
-        changed = await self._compile(snapshot, work.workspaces, secrets)
-        results = await asyncio.gather(*(self._bring(record, compilation, snapshot) for record, compilation in changed))
-        failed = {record.owner.name for (record, _), done in zip(changed, results, strict=True) if not done}
+        changes = await self._compile(snapshot, work.workspaces, secrets)
+        results = await asyncio.gather(*(self._bring(change, snapshot) for change in changes), return_exceptions=True)
+        failed = {one.record.owner.name for one, done in zip(changes, results, strict=True) if not _is_done(one, done)}
         if not await self._tell_written(snapshot):
             failed.add(ANY)
         return frozenset(failed)
 
     # compile
 
-    async def _compile(
-        self, snapshot: Snapshot, asked: Iterable[str], secrets: Mapping[str, Body]
-    ) -> list[tuple[Record, Compilation]]:
+    async def _compile(self, snapshot: Snapshot, asked: Iterable[str], secrets: Mapping[str, Body]) -> list[_Change]:
         """Of those that were asked for, and those of which an input is not as it was."""
         workspaces, known = snapshot.workspaces(), self._records.of(snapshot.namespace)
         for name in known.keys() - workspaces.keys():
             del known[name]
         bases = Bases(snapshot, self._surroundings.facts.issuer_keys)
-        changed = []
+        changes = []
         for name, document in workspaces.items():
             basis, record = bases.of(document), known.get(name)
             if name in asked or record is None or record.basis != basis:
                 publication = _ours(Owner.of(document.body), secrets)
                 compilation = self._compiled(snapshot, document, publication)
-                known[name] = _recorded(record, document, basis, compilation, publication)
-                changed.append((known[name], compilation))
+                known[name] = _recorded(record, document, compilation, publication)
+                changes.append(_Change(known[name], compilation, basis))
                 await asyncio.sleep(0)
-        return changed
+        return changes
 
     def _compiled(self, snapshot: Snapshot, document: Document, publication: Publication | None) -> Compilation:
         owner = Owner.of(document.body)
@@ -121,12 +127,12 @@ class Reconciler:
 
     # publish and run
 
-    async def _bring(self, record: Record, compilation: Compilation, snapshot: Snapshot) -> bool:
+    async def _bring(self, change: _Change, snapshot: Snapshot) -> bool:
         """Whether nothing is left to be tried again."""
+        record, config, problem = change.record, change.compilation.config, None
         try:
-            problem = None
-            if compilation.config is not None:
-                await self._publish(record, compilation.config, snapshot)
+            if config is not None:
+                await self._publish(record, config, snapshot)
                 await self._run(record)
         except PASSING as error:
             log.warning("to_be_tried_again", namespace=record.owner.namespace, name=record.owner.name, exc_info=error)
@@ -134,7 +140,10 @@ class Reconciler:
         except OperatorError as error:
             problem = Problem(error.reason, str(error))
         record.problem = problem
-        return await self._told(self._statuses.tell_workspace(record)) and problem is None
+        if not await self._told(self._statuses.tell_workspace(record)) or problem is not None:
+            return False
+        record.basis = change.basis
+        return True
 
     async def _publish(self, record: Record, config: Config, snapshot: Snapshot) -> None:
         before = record.publication
@@ -216,20 +225,28 @@ def _bases_alone(snapshot: Snapshot, claimed: frozenset[tuple[str, str, str]]) -
     }
 
 
+def _is_done(change: _Change, result: bool | BaseException) -> bool:
+    """What nobody foresaw breaks one workspace, and no other one of its namespace."""
+    if isinstance(result, Exception):
+        owner = change.record.owner
+        log.error("workspace_broke", namespace=owner.namespace, name=owner.name, exc_info=result)
+        return False
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
 def _recorded(
-    record: Record | None,
-    document: Document,
-    basis: Hashable,
-    compilation: Compilation,
-    publication: Publication | None,
+    record: Record | None, document: Document, compilation: Compilation, publication: Publication | None
 ) -> Record:
+    """Without a basis, so that it is compiled again until it was brought there."""
     owner = Owner.of(document.body)
     resource = read_resource(Workspace, [document])
     outcome = next(one for one in compilation.outcomes if one.kind == WORKSPACE)
     if record is None or record.owner.uid != owner.uid:
         status = document.body.get("status") or {}
-        record = Record(owner, basis, outcome, compilation.outcomes, service=None, status=status)
-    record.owner, record.basis, record.outcome, record.outcomes = owner, basis, outcome, compilation.outcomes
+        record = Record(owner, None, outcome, compilation.outcomes, service=None, status=status)
+    record.owner, record.basis, record.outcome, record.outcomes = owner, None, outcome, compilation.outcomes
     record.service = resource.spec.service if isinstance(resource, Workspace) else None
     record.publication = publication
     return record

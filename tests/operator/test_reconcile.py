@@ -14,6 +14,7 @@ from freshgate_kubernetes import START, FakeCluster, Hook, Killed, Office, Time,
 from freshgate_written import policy, source, workspace
 
 from freshgate_crds.compiled import Config, Revision
+from freshgate_operator import children
 from freshgate_operator.errors import ClusterUnavailable, Conflict
 from freshgate_operator.kinds import (
     CHILDREN,
@@ -466,6 +467,26 @@ async def test_one_workspace_that_cannot_be_published_holds_no_other_one_back(of
     cluster.put(SECRET, foreign)
     assert await office.reconcile() == {"billing"}
     assert office.publication("support").config is not None
+
+
+async def test_what_nobody_foresaw_breaks_one_workspace_alone_and_only_until_it_is_mended(
+    office: Office, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+):
+    cluster.put(WORKSPACE_KIND, workspace("billing", sources=["accounts"]))
+    render = children.render
+
+    def broken(plan: children.Plan, *arguments: Any, **options: Any) -> Any:
+        if plan.owner.name == "billing":
+            raise KeyError("a mistake of ours")
+        return render(plan, *arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(children, "render", broken)
+        assert await office.reconcile() == {"billing"}
+    assert cluster.at(DEPLOYMENT, "acme", "support-freshgate")
+    assert office.conditions(MEMORY_SOURCE, "tickets")["Accepted"] == ("True", "Accepted")
+    assert await office.reconcile() == frozenset()
+    assert cluster.at(DEPLOYMENT, "acme", "billing-freshgate")
 
 
 # --- children ------------------------------------------------------------------------------------------------------

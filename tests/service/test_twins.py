@@ -118,7 +118,7 @@ class Memories:
 
 
 @pytest.mark.promise("ENT-1", "ENT-4")
-@examples(150)
+@examples(300)
 @given(
     asker=askers(),
     reach=REACH,

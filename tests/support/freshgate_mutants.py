@@ -117,8 +117,7 @@ def _view_of_everything(of: Memory) -> View:
 
 
 def _keys_of(of: Memory, entitled: Slice) -> set[ObjectKey]:
-    [mine] = [classes for classes, piece in of._slices.items() if piece is entitled]
-    return {key for class_id in mine for key in of._classes.members(class_id)}
+    return {key for class_id in entitled.classes for key in of._classes.members(class_id)}
 
 
 @mutant("ENT-1", REFERENCE, TWIN_SCORES)

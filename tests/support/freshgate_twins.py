@@ -26,7 +26,6 @@ from freshgate_crds.compiled import (
     Condition,
     Config,
     Entitlements,
-    Issuer,
     ObjectMapping,
     Operator,
     ReadersMapping,
@@ -90,7 +89,7 @@ class Thing(NamedTuple):
     """A record as its source has it at first, when it has become stale, and while it is being read; None is gone."""
 
     key: ObjectKey
-    phases: tuple[Raw | None, Raw | None, Raw | None]
+    phases: tuple[Raw | None, ...]
 
 
 class Twin(NamedTuple):
@@ -101,14 +100,10 @@ class Twin(NamedTuple):
     hidden: frozenset[ObjectKey]
     busy: bool
 
-    def config(self, number: int, issuers: Sequence[Issuer] | None = None) -> Config:
+    def config(self, number: int) -> Config:
         names = sorted({*SOURCES, *(thing.key.source for thing in self.things)})
-        config = configuration(
-            *(source(name, object=MAPPING) for name in names),
-            entitlements=self.entitlements,
-            cluster_uid=f"cluster {number}",
-        )
-        return config if issuers is None else config.model_copy(update={"issuers": tuple(issuers)})
+        sources = (source(name, object=MAPPING) for name in names)
+        return configuration(*sources, entitlements=self.entitlements, cluster_uid=f"cluster {number}")
 
 
 class Twins(NamedTuple):
@@ -177,78 +172,75 @@ def raws(draw: st.DrawFn) -> Raw:
 
 @st.composite
 def pairs(draw: st.DrawFn, askers: st.SearchStrategy[Asker], *, most: int = 8) -> Twins:
-    asker = draw(askers)
-    common = [
-        theirs(asker, draw(REACH)),
-        *(draw(policies(f"common-{number}")) for number in range(draw(st.integers(0, 3)))),
-    ]
-    both = [entitling([*common, *draw(st.lists(policies("own"), max_size=2))]) for _ in range(2)]
-    found: tuple[list[Thing], list[Thing]] = ([], [])
-    hidden: tuple[set[ObjectKey], set[ObjectKey]] = (set(), set())
+    """`most` records of the sources that both have; the simplest pair differs as well."""
+    making = _Making(draw, draw(askers))
     for number in range(draw(st.integers(most // 2, most))):
-        key, raw = ObjectKey(draw(A_SOURCE), str(number)), draw(raws())
-        seen = [entitled(asker, access_of(key.source, raw), each) for each in both]
-        later = _Later(asker, key, both, draw)
+        making.record(ObjectKey(draw(A_SOURCE), str(number)))
+    making.source_of_its_own(0, draw(st.sampled_from([0, 0, 1, 3])))
+    making.source_of_its_own(1, draw(st.sampled_from([1, 2, 3])))
+    return making.twins()
+
+
+class _Making:
+    """Two worlds in the making: what the asker sees is put into both, what they do not see into either, or both."""
+
+    def __init__(self, draw: st.DrawFn, asker: Asker) -> None:
+        self._draw = draw
+        self._asker = asker
+        common = [theirs(asker, draw(REACH)), *draw(st.lists(policies("common"), max_size=3))]
+        self._entitlements = [entitling([*common, *draw(st.lists(policies("own"), max_size=2))]) for _ in range(2)]
+        self._things: tuple[list[Thing], ...] = ([], [])
+        self._hidden: tuple[set[ObjectKey], ...] = (set(), set())
+
+    def record(self, key: ObjectKey) -> None:
+        raw = self._draw(raws())
+        seen = [self._sees(place, key, raw) for place in (0, 1)]
         if all(seen):
-            for things, phases in zip(found, later.seen(raw), strict=True):
-                things.append(Thing(key, phases))
-            continue
+            phases = [(raw, raw)]
+            phases += [self._next(key, *phases[-1])]
+            phases += [self._next(key, *phases[-1])]
+            for things, in_this_world in zip(self._things, zip(*phases, strict=True), strict=True):
+                things.append(Thing(key, in_this_world))
         for place in (0, 1):
-            if not seen[place] and draw(st.booleans()):
-                found[place].append(Thing(key, later.unseen(raw, place)))
-                hidden[place].add(key)
-    for place, most_own in ((0, [0, 0, 1, 3]), (1, [1, 2, 3])):  # the simplest pair differs as well
-        for number in range(draw(st.sampled_from(most_own))):
-            key, raw = ObjectKey(OWN_SOURCE, str(number)), draw(raws())
-            found[place].append(Thing(key, (raw, raw, raw)))
-            hidden[place].add(key)
-    one, other = (
-        Twin(both[place], tuple(found[place]), frozenset(hidden[place]), draw(st.booleans())) for place in (0, 1)
-    )
-    return Twins(asker, one, other)
+            if not seen[place] and self._draw(st.booleans()):
+                self._hide(place, key, raw, self._unseen(place, key, raw), self._unseen(place, key, raw))
 
+    def source_of_its_own(self, place: int, records: int) -> None:
+        for number in range(records):
+            raw = self._draw(raws())
+            self._hide(place, ObjectKey(OWN_SOURCE, str(number)), raw, raw, raw)
 
-class _Later(NamedTuple):
-    """What becomes of a record: what an asker sees becomes the same in both worlds; what they do not see stays so."""
+    def twins(self) -> Twins:
+        made = zip(self._entitlements, self._things, self._hidden, strict=True)
+        one, other = (
+            Twin(said, tuple(things), frozenset(hidden), self._draw(st.booleans())) for said, things, hidden in made
+        )
+        return Twins(self._asker, one, other)
 
-    asker: Asker
-    key: ObjectKey
-    both: list[Entitlements]
-    draw: st.DrawFn
+    def _hide(self, place: int, key: ObjectKey, *phases: Raw | None) -> None:
+        self._things[place].append(Thing(key, phases))
+        self._hidden[place].add(key)
 
-    def seen(self, raw: Raw) -> list[Any]:
-        phases: list[list[Raw | None]] = [[raw], [raw]]
-        for _ in range(2):
-            nexts = self._next(phases[0][-1], phases[1][-1])
-            for places, following in zip(phases, nexts, strict=True):
-                places.append(following)
-        return [tuple(each) for each in phases]
-
-    def unseen(self, raw: Raw, place: int) -> Any:
-        return raw, self._hidden(place, raw), self._hidden(place, raw)
-
-    def _next(self, *raws_now: Raw | None) -> list[Raw | None]:
-        first = raws_now[0]
-        if first is None or not self._sees(
-            0, first
-        ):  # it has moved out of reach before: in each world to its own place
-            return list(raws_now)
-        match self.draw(st.sampled_from(["same", "same", "edited", "moved", "malformed"])):
+    def _next(self, key: ObjectKey, one: Raw | None, other: Raw | None) -> tuple[Raw | None, Raw | None]:
+        """What becomes of a record that the asker sees in both worlds: the same to them."""
+        if one is None or not self._sees(0, key, one):
+            return one, other  # it has moved out of reach, in each world to a place of its own
+        match self._draw(st.sampled_from(["same", "same", "edited", "moved", "malformed"])):
             case "edited":
-                return [{**first, "title": self.draw(A_WORD)}] * 2
+                one = {**one, "title": self._draw(A_WORD)}
             case "moved":
-                return [self._hidden(place, None) for place in (0, 1)]
+                return self._unseen(0, key, None), self._unseen(1, key, None)
             case "malformed":
-                return [{name: value for name, value in first.items() if name != "region"}] * 2
-        return [first, first]
+                one = {name: value for name, value in one.items() if name != "region"}
+        return one, one
 
-    def _hidden(self, place: int, otherwise: Raw | None) -> Raw | None:
-        drawn = self.draw(raws())
-        return otherwise if self._sees(place, drawn) else drawn
+    def _unseen(self, place: int, key: ObjectKey, otherwise: Raw | None) -> Raw | None:
+        drawn = self._draw(raws())
+        return otherwise if self._sees(place, key, drawn) else drawn
 
-    def _sees(self, place: int, raw: Raw) -> bool:
-        """A malformed record stays as it was remembered."""
-        return "region" not in raw or entitled(self.asker, access_of(self.key.source, raw), self.both[place])
+    def _sees(self, place: int, key: ObjectKey, raw: Raw) -> bool:
+        """One that is malformed stays as it was remembered."""
+        return "region" not in raw or entitled(self._asker, access_of(key.source, raw), self._entitlements[place])
 
 
 # --- time that stands still ------------------------------------------------------------------------------------------
@@ -278,10 +270,10 @@ async def stop_time(dsn: str) -> None:
 
 
 @asynccontextmanager
-async def standing_still(dsn: str, twin: Twin, issuers: Sequence[Issuer] | None = None) -> AsyncIterator[StillWorld]:
+async def standing_still(dsn: str, twin: Twin) -> AsyncIterator[StillWorld]:
     """The world of a twin, with all that its sources hold at first."""
     async with connected(dsn) as connection:
-        made = StillWorld(twin.config(next(_numbers), issuers), dsn, partial(_move, connection))
+        made = StillWorld(twin.config(next(_numbers)), dsn, partial(_move, connection))
         await connection.execute("UPDATE freshgate.still SET at = $1", START)
         async with made.opened() as made.engine:
             await turn(made, twin, 0)
@@ -358,8 +350,9 @@ def taken_reads(made: World) -> list[tuple[str, tuple[str, ...]]]:
 
 
 async def busy(made: World, twin: Twin) -> None:
-    """Others use the service, and have what is hidden from the asker read again."""
-    if twin.busy:
+    """Others use the service, and have what is hidden from the asker read again. Not while a source fails: they would
+    use up what patience there is with it."""
+    if twin.busy and all(upstream.fault is None for upstream in made.upstreams.values()):
         for query in QUERIES:
             await made.engine.pipeline.search(AUDITOR, query, None, [OWN_SOURCE])
         for key in sorted(twin.hidden):
@@ -374,12 +367,12 @@ async def story(
         told = []
         if twin.busy:
             await made.ask(AUDITOR, "refund")
-        told += await _asked(made, twins.asker, order)
+        told += await _asked(made, twins.asker, twin, order)
         await pass_ttl(made, twin, 1)
-        told += await _asked(made, twins.asker, order)
+        told += await _asked(made, twins.asker, twin, order)
         made.upstreams["tickets"].fault = fault
         await pass_ttl(made, twin, 1)
-        told += await _asked(made, twins.asker, order)
+        told += await _asked(made, twins.asker, twin, order)
         made.upstreams["tickets"].fault = None
         await recover(made)
         for question in order[:3]:
@@ -391,8 +384,7 @@ async def story(
 async def pass_ttl(made: World, twin: Twin, phase: int) -> None:
     await made.advance(PAST_TTL)
     await turn(made, twin, phase)
-    if all(upstream.fault is None for upstream in made.upstreams.values()):  # else others would use up its patience
-        await busy(made, twin)
+    await busy(made, twin)
 
 
 async def recover(made: World) -> None:
@@ -428,14 +420,17 @@ def open_gates(made: World) -> None:
 
 
 async def _under_way(made: World, keys: set[ObjectKey]) -> bool:
-    return {
-        ObjectKey(name, each) for name, one in made.upstreams.items() for read in one.reads for each in read
-    } >= keys
+    reads = ((name, read) for name, upstream in made.upstreams.items() for read in upstream.reads)
+    return {ObjectKey(name, each) for name, read in reads for each in read} >= keys
 
 
-async def _asked(made: World, asker: Asker, order: Sequence[Question]) -> list[Told]:
-    taken_reads(made)
-    return [Told(name, await question(made, asker), taken_reads(made)) for name, question in order]
+async def _asked(made: World, asker: Asker, twin: Twin, order: Sequence[Question]) -> list[Told]:
+    told = []
+    for name, question in order:
+        await busy(made, twin)
+        taken_reads(made)
+        told.append(Told(name, await question(made, asker), taken_reads(made)))
+    return told
 
 
 async def _asked_meanwhile(made: World, asker: Asker, asked: Question) -> list[Told]:
