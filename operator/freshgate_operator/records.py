@@ -26,8 +26,8 @@ class Problem:
 
 @dataclass(slots=True)
 class Record:
-    """`basis` is what it was compiled from when it was last brought all the way. `outcomes` are of all that was compiled
-    for it, `outcome` is its own. `service` is None where the Workspace cannot be read. `versions` are those of its
+    """`basis` is what it was compiled from when it was last brought all the way. `outcomes` are of all that compiling
+    spoke of, `outcome` is its own. `service` is None where the Workspace cannot be read. `versions` are those of its
     children, by kind, when they were last right."""
 
     owner: Owner

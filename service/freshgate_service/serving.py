@@ -93,7 +93,15 @@ class Service:
             revision=config.revision,
             config_format=config.format,
             sources=[
-                ops.SourceStatus(name, counted.objects, counted.stale, state.last_success, state.last_error)
+                ops.SourceStatus(
+                    name,
+                    counted.objects,
+                    counted.stale,
+                    state.last_success,
+                    state.last_error,
+                    counted.oldest_confirmed,
+                    state.last_error_at,
+                )
                 for name, counted in sorted(engine.census.items())
                 if (state := engine.states.get(name, SourceState()))
             ],

@@ -36,6 +36,8 @@ class SourceStatus(NamedTuple):
     stale: int
     last_success: float | None = None
     last_error: str | None = None
+    oldest_confirmed: float | None = None
+    last_error_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class SourceStatusAnswer(TypedDict):
     stale: int
     last_success: NotRequired[str]
     last_error: NotRequired[str]
+    oldest_confirmed: NotRequired[str]
+    last_error_at: NotRequired[str]
 
 
 class StatusAnswer(TypedDict):
@@ -156,4 +160,8 @@ def _source_answer(source: SourceStatus) -> SourceStatusAnswer:
         answer["last_success"] = rfc3339(source.last_success)
     if source.last_error is not None:
         answer["last_error"] = source.last_error
+    if source.oldest_confirmed is not None:
+        answer["oldest_confirmed"] = rfc3339(source.oldest_confirmed)
+    if source.last_error_at is not None:
+        answer["last_error_at"] = rfc3339(source.last_error_at)
     return answer
