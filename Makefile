@@ -28,6 +28,9 @@ demo: setup ## The whole story on real records, in one run
 test: setup ## All tests but the cluster's
 	@$(BIN)/python -m pytest
 
+prove: setup ## Break each promise on purpose and see that a test notices; SHORT=1 for one mutant a promise
+	@$(BIN)/python tests/prove.py $(if $(SHORT),--short)
+
 e2e: setup ## Stories on a real cluster; CLUSTER=kind or CLUSTER=existing takes another
 	@FRESHGATE_CLUSTER=$(CLUSTER) $(BIN)/python -m pytest --durations=10 $(E2E)
 
@@ -70,4 +73,4 @@ cluster: ## Start a real single-node Kubernetes on this machine
 cluster-down: ## Stop it and remove every trace
 	$(PYTHON) e2e/cluster/cluster.py down
 
-.PHONY: help setup demo test e2e check generate bench bench-docs lock cluster cluster-down
+.PHONY: help setup demo test prove e2e check generate bench bench-docs lock cluster cluster-down

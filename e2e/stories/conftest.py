@@ -4,6 +4,7 @@ Where one fails, it shows what the cluster looked like then, for afterwards ther
 """
 
 from collections.abc import Generator
+from itertools import count
 
 import pytest
 from freshgate_clusters import SYSTEM, Images
@@ -18,6 +19,12 @@ EVIDENCE = (
 )
 
 
+SHOWN = 3
+"""How often: where the cluster itself is broken, all stories fail."""
+
+_shown = count()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _cluster(images: Images) -> None: ...
 
@@ -25,7 +32,7 @@ def _cluster(images: Images) -> None: ...
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.failed:
+    if report.failed and next(_shown) < SHOWN:
         report.sections += [(name, _said(*words)) for name, words in EVIDENCE]
     return report
 
