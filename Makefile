@@ -32,6 +32,8 @@ prove: setup ## Break each promise on purpose and see that a test notices; SHORT
 	@$(BIN)/python tests/prove.py $(if $(SHORT),--short)
 
 e2e: setup ## Stories on a real cluster; CLUSTER=kind or CLUSTER=existing takes another
+	@command -v promtool >/dev/null || { apt-get -qq update && \
+	  DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends prometheus >/dev/null; }
 	@FRESHGATE_CLUSTER=$(CLUSTER) $(BIN)/python -m pytest --durations=10 $(E2E)
 
 check: setup ## Formatting, lint, types, layers, generated files

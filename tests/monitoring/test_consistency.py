@@ -18,7 +18,8 @@ from freshgate_monitoring import (
     rules,
     runbook_queries,
 )
-from prometheus_client.metrics_core import Metric
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
 from freshgate_operator.metrics import Metrics as OperatorMetrics
 from freshgate_service.domain import Reason, State
@@ -48,7 +49,7 @@ def series() -> dict[str, set[str]]:
         for suffix in SUFFIXES[described.kind]:
             name = described.name.removesuffix("_total") + suffix
             found[name] = {"workspace", *described.labels, *(("le",) if suffix == "_bucket" else ())}
-    for metric in OperatorMetrics().collect():
+    for metric in text_string_to_metric_families(OperatorMetrics().render().decode()):
         for suffix in SUFFIXES[metric.type]:
             found[metric.name + suffix] = labels_of(metric) | ({"le"} if suffix == "_bucket" else set())
     return found
