@@ -144,7 +144,9 @@ class _Steps:
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 OBJECTS = 2_000
-WARM_UP = 0.3
+WARM_UP = 3_000
+"""Queries, or refreshes: every object has been refreshed once by then."""
+
 GROWTH_BAR = 0.01
 
 
@@ -171,12 +173,12 @@ def run_memory(*, quick: bool) -> Iterator[Row]:
 
 
 async def _grown(what: str, work: Callable[[int], Awaitable[None]], count: int) -> Row:
-    """The slope of the memory in use, over what follows a warm-up: caches fill first."""
+    """The slope of the memory in use, over what follows a warm-up."""
     sizes: list[int] = []
     every = max(1, count // 100)
-    for place in progress(range(round(count * (1 + WARM_UP))), f"{count:,} {what}"):
+    for place in progress(range(WARM_UP + count), f"{count:,} {what}"):
         await work(place)
-        if place % every == 0 and place >= count * WARM_UP:
+        if place % every == 0 and place >= WARM_UP:
             gc.collect()
             sizes.append(_resident())
     slope = float(np.polyfit(np.arange(len(sizes)) * every, sizes, 1)[0]) * count
