@@ -36,7 +36,7 @@ SECONDS = 600
 THOROUGH = ("service/test_twins.py", "service/test_replays.py", "service/test_replays_truth.py")
 """Run whole, with many examples, unless the short form is asked for."""
 
-_RED = re.compile(r"^(?:SUB)?FAILED\S* tests/(\S+?::\w+)", re.MULTILINE)
+_RED = re.compile(r"^(?:SUB)?FAILED.*? tests/(\S+?::\w+)", re.MULTILINE)
 _BROKEN = re.compile(r"^\S*freshgate_mutants\.py:\d+: (?:Type|Attribute|Name|Key|Index|Import)Error.*", re.MULTILINE)
 
 
@@ -164,8 +164,10 @@ def show(green: Run, rows: Sequence[Row], console: Console) -> None:
         mutant = f"{row.mutant}\n[dim]{escape(row.fault)}[/]"
         table.add_row(row.promise, str(row.tests), mutant, "\n".join(_ends(row)), f"{row.seconds:.0f}")
     console.print(table)
-    for each in filter(None, (*sorted(green.red), green.problem)):
-        console.print(f"[red]without a mutant: {escape(each)}[/]")
+    for test in sorted(green.red):
+        console.print(f"[red]Red without a mutant; for the reason run[/] pytest tests/{escape(test)}", soft_wrap=True)
+    if green.problem:
+        console.print(f"[red]{escape(green.problem)}[/]")
     console.print(
         f"Without a mutant the tests are {'green' if green.green else 'RED'} ({green.seconds:.0f} s); "
         f"{sum(row.holds for row in rows)} of {len(rows)} mutants are caught by every test that they name.",

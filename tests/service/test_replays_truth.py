@@ -1,7 +1,6 @@
 """What went wrong in systems like this one, played again: what is true. Only what no other test plays is here."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -201,7 +200,7 @@ async def test_replay_18_a_deleted_record_is_gone_for_every_process_once_one_has
                 assert await engine.pipeline.fetch(ANA, "tickets", "1") is None
 
 
-# --- 19, 20: times and types of a real database ----------------------------------------------------------------------
+# --- 19: times of a real database ------------------------------------------------------------------------------------
 
 MOMENTS = """
 CREATE TABLE moments (id int PRIMARY KEY, region text DEFAULT 'emea', naive timestamp, aware timestamptz);
@@ -255,45 +254,6 @@ async def test_replay_19_no_time_zone_and_no_change_of_clocks_moves_a_time_or_ma
         ("2026-10-25T02:30:00", "2026-10-25T01:30:00+00:00"),
         ("infinity", None),
     ]
-
-
-TYPES = """
-CREATE TABLE types AS SELECT 1 AS id, 'emea' AS region, 'refund' AS title,
-  'NaN'::float8 AS nan, 'NaN'::numeric AS numeric_nan, '-Infinity'::float4 AS below,
-  'infinity'::timestamptz AS for_ever, 1e20::numeric AS many,
-  '0001-01-01'::date AS first_day, '0044-03-15 BC'::date AS ides, NULL::text AS nothing, ARRAY[1, NULL, 3] AS list,
-  '{}'::text[] AS empty_list, '{"a": {"b": [1.50, null]}}'::jsonb AS json, '\\x00ff'::bytea AS bytes,
-  9223372036854775807::int8 AS most, '10.0.0.1/8'::inet AS address, '1 day 02:03'::interval AS span,
-  '[1,5)'::int4range AS range, E'\\u0007\\u202e\u200b' AS controls
-"""
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_replay_20_a_row_of_any_types_is_answered_as_json_over_rest_and_mcp(
-    database: str, move_store_time: Any, era: str
-):
-    async with connected(database) as sql:
-        await sql.execute(TYPES)
-        names = [each["attname"] for each in await sql.fetch(COLUMNS)]
-    plain = {name: f'"{name}"' for name in names if name not in ("id", "title")}
-    texts = tuple(f'to_string("{name}")' for name in plain)
-    async with (
-        over_postgres(database, move_store_time, "types", title="title", body=texts, attributes=plain) as made,
-        served(made.engine.pipeline, [corp()]) as service,
-    ):
-        token = user("ana", "emea")
-        status, found = await service.search(token, "refund")
-        assert (status, len(found["results"])) == (200, 1)
-        _, fetched = await service.json("GET", "/api/v1/objects/tickets/1", token)
-        assert {"NaN", "infinity", "0001-01-01"} <= set(fetched["summary"].replace('"', " ").split())
-        async with agent(service.url, era, {"Authorization": f"Bearer {token}"}) as mcp:
-            answer = await mcp.call({"Authorization": f"Bearer {token}"}, "fetch", id="tickets/1")
-        assert answer.structured_content["text"] == fetched["summary"]
-        assert json.loads(answer.content[0].text) == answer.structured_content
-        assert len(made.engine.memory.objects[key("1")].access.attributes) == len(plain)
-
-
-COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = 'types'::regclass AND attnum > 0"
 
 
 # --- 21: a version field that never changes --------------------------------------------------------------------------

@@ -5,12 +5,25 @@ question causes; then through every entrance, down to headers, log lines and wha
 """
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import count
 from typing import Any
 from unittest import mock
 
 import pytest
-from freshgate_entrances import ERAS, TELLING, Noticed, about, at_large, besides, visiting
+from freshgate_entrances import (
+    ERAS,
+    SEARCH,
+    TELLING,
+    Noticed,
+    Request,
+    about,
+    at_large,
+    besides,
+    post,
+    tool,
+    visiting,
+)
 from freshgate_serve import account, cluster, corp, user
 from freshgate_strategies import accesses, askers, policies
 from freshgate_twins import (
@@ -258,6 +271,10 @@ async def test_replay_10_at_every_entrance_a_hidden_name_and_one_of_nothing_are_
             assert found.without_the_question == other[state][name].without_the_question, (state, name)
 
 
+def searching(era: str, arguments: dict[str, Any]) -> Request:
+    return tool(era, "search", **arguments)
+
+
 async def told_of(dsn: str, name: ObjectKey, *, moved: bool) -> dict[str, dict[str, Noticed]]:
     """What comes of everything that is said about a name."""
     requests, telling = about(name), {each: about(name)[each] for each in TELLING}
@@ -279,6 +296,21 @@ async def told_of(dsn: str, name: ObjectKey, *, moved: bool) -> dict[str, dict[s
             async with reading(made, DESK, 1, [MINE]):
                 noticed["reading"][each] = await visitor.ask_while_reading(request)
     return noticed
+
+
+@pytest.mark.promise("ENT-4")
+@pytest.mark.parametrize(
+    "ask", [partial(post, SEARCH), *(partial(searching, era) for era in ERAS)], ids=["REST", *ERAS]
+)
+async def test_replay_3_sources_that_are_hidden_or_unknown_and_words_that_match_nothing_are_answered_alike(still, ask):
+    async with standing_still(still, DESK) as made, visiting(made, ISSUERS, headers_of(Asker(ANA))) as visitor:
+        nothing = await visitor.ask(ask({"query": "zzz"}))
+        for sources in ([OWN_SOURCE], ["nowhere"], [OWN_SOURCE, "nowhere", "accounts"]):
+            found = await visitor.ask(ask({"query": "refund", "sources": sources}))
+            assert found.without_the_question == nothing.without_the_question
+        assert (
+            b"refund of mine" in (await visitor.ask(ask({"query": "refund", "sources": ["nowhere", "tickets"]}))).body
+        )
 
 
 @pytest.mark.promise("ENT-1", "ENT-4")

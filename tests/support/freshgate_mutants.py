@@ -76,7 +76,7 @@ def mutant(promise: str, *tests: str) -> Callable[[Callable[[], Patch]], Callabl
 
     def enter(apply: Callable[[], Patch]) -> Callable[[], Patch]:
         name, fault = apply.__name__, " ".join((apply.__doc__ or "").split())
-        MUTANTS[name] = Mutant(name, promise, fault, apply, tuple(f"{test}" for test in tests))
+        MUTANTS[name] = Mutant(name, promise, fault, apply, tests)
         return apply
 
     return enter
@@ -454,7 +454,7 @@ def an_empty_list_of_sources_is_all() -> Patch:
     return mock.patch.object(Memory, "_narrowed", lenient)
 
 
-@mutant("ENT-6", DECIDING, CASES)
+@mutant("ENT-6", DECIDING)
 def unknown_satisfies_an_allow() -> Patch:
     """A condition that cannot be evaluated does not stand in the way."""
     return mock.patch.object(
@@ -462,7 +462,7 @@ def unknown_satisfies_an_allow() -> Patch:
     )
 
 
-@mutant("ENT-6", DECIDING, CASES)
+@mutant("ENT-6", DECIDING)
 def unknown_spares_from_a_deny() -> Patch:
     """A Deny that cannot be evaluated does not apply."""
 
@@ -473,7 +473,7 @@ def unknown_spares_from_a_deny() -> Patch:
     return mock.patch.object(decide, "_possibly_matches", surely)
 
 
-@mutant("ENT-6", DECIDING, CASES)
+@mutant("ENT-6", DECIDING)
 def allow_wins() -> Patch:
     """What one policy allows, no other can deny."""
 
@@ -485,7 +485,7 @@ def allow_wins() -> Patch:
 
 @mutant("ENT-6", "crds/test_compile_policies.py::test_a_refused_deny_denies_everything_in_its_workspaces")
 def a_refused_deny_is_left_out() -> Patch:
-    """As a refused Allow is."""
+    """A Deny that cannot be understood is skipped, as an Allow is."""
     if_refused = policies._if_refused
 
     def lenient(documents: Any, workspace: str) -> Standing | None:
@@ -550,7 +550,7 @@ def the_agent_alone_decides() -> Patch:
     return mock.patch.object(Asker, "everyone", property(lambda self: (self.principal,)))
 
 
-@mutant("ENT-7", BOTH, CASES)
+@mutant("ENT-7", BOTH)
 def the_person_alone_decides() -> Patch:
     """An agent is as good as whom it acts for."""
     return mock.patch.object(Asker, "everyone", property(lambda self: (self.on_behalf_of or self.principal,)))
@@ -573,7 +573,7 @@ AT_ITS_TTL = f"{PIPELINE}test_replay_16_at_its_ttl_a_record_is_read_again_before
 
 @mutant("FRE-1", "crds/test_constraints.py::test_a_source_without_a_ttl_is_refused")
 def a_missing_ttl_means_a_day() -> Patch:
-    """There is a default."""
+    """A source that declares no TTL gets one."""
     validate = MemorySource.model_validate
 
     def lenient(body: Any, **options: Any) -> MemorySource:
@@ -775,7 +775,7 @@ def serves_what_another_spec_read() -> Patch:
 
 @mutant("FRE-5", f"{PIPELINE}test_a_source_that_leaves_takes_its_objects_along")
 def a_source_that_left_is_kept() -> Patch:
-    """It may come back."""
+    """The objects of a source that left the workspace stay, for it may come back."""
 
     async def settle(self: runtime.Engine) -> None:
         self._settled = True
@@ -902,7 +902,7 @@ def a_refused_source_takes_the_rest_along() -> Patch:
 
 @mutant("CON-1", "service/test_runtime.py::test_a_refused_configuration_leaves_the_last_good_one_and_is_counted")
 def a_refusal_is_not_counted() -> Patch:
-    """It is in the log, after all."""
+    """What was refused is in the log, and in no metric."""
     return mock.patch.object(Metrics, "config_rejected", return_value=None)
 
 
@@ -993,6 +993,6 @@ def whoever_is_behind_answers() -> Patch:
 
 @mutant("CON-3", "service/test_store_revisions.py::test_the_highest_revision_is_kept_whatever_order_they_come_in")
 def the_store_keeps_the_last_revision() -> Patch:
-    """Not the highest of those that it saw."""
+    """The store remembers the revision that it saw last, and not the highest."""
     whichever = statements.ADMIT_REVISION.split("AND CASE")[0] + "RETURNING id"
     return mock.patch.object(statements, "ADMIT_REVISION", whichever)
