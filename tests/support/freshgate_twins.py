@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from itertools import count
 from typing import Any, NamedTuple
+from unittest import mock
 
 import asyncpg
 import orjson
@@ -36,6 +37,7 @@ from freshgate_crds.compiled import (
 from freshgate_service.domain import Access, Asker, Item, ObjectKey, SourceInfo
 from freshgate_service.entitle import entitled
 from freshgate_service.errors import SourceError, SourceRefused, SourceTimeout, SourceUnavailable
+from freshgate_service.pipeline import Pipeline
 from freshgate_service.serve import answers
 from freshgate_service.sources.mapping import Mapping as RecordMapping
 from freshgate_service.sources.mapping import compile_mapping
@@ -408,10 +410,21 @@ async def reading(made: World, twin: Twin, phase: int, in_flight: Sequence[Objec
     await until(partial(_under_way, made, {*in_flight, *hidden}))
     taken_reads(made)
     try:
-        yield
+        with mock.patch.object(Pipeline, "_refresh", _until_all_have_landed):
+            yield
     finally:
         open_gates(made)
         await made.engine.flights.close()
+
+
+_refresh = Pipeline._refresh
+
+
+async def _until_all_have_landed(self: Pipeline, stale: Sequence[ObjectKey], question: Any) -> None:
+    """Which of two flights lands first is the store's chance, and says `fresh` or `refreshed` of what one of them read:
+    here a question's next round begins when all have."""
+    await _refresh(self, stale, question)
+    await self.flights.close()
 
 
 def open_gates(made: World) -> None:
